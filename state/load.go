@@ -1,0 +1,84 @@
+package state
+
+import (
+	"sync/atomic"
+	"time"
+)
+
+// Load is what one router (or the sum of several) has at one replica.
+type Load struct {
+	InFlight       int64 // requests sent and not ended
+	Prefill        int64 // of those, without a first token yet
+	UncachedTokens int64 // prompt tokens those without a first token must still prefill
+}
+
+// Decode is the number of requests past their first token.
+func (l Load) Decode() int64 { return max(0, l.InFlight-l.Prefill) }
+
+// Add is the sum of two loads.
+func (l Load) Add(o Load) Load {
+	return Load{l.InFlight + o.InFlight, l.Prefill + o.Prefill, l.UncachedTokens + o.UncachedTokens}
+}
+
+// Row is one router's load at one replica, as it travels.
+type Row struct {
+	Replica ReplicaID
+	Load
+}
+
+// Cell is this router's own live load at one replica, shared by all Views so that
+// a dispatch counts for the very next pick. All methods are safe for concurrent
+// use. Every Begin is followed by exactly one End; FirstToken comes between them
+// at most once. Tickets (Store.Begin) enforce that.
+type Cell struct {
+	inFlight atomic.Int64
+	prefill  atomic.Int64
+	uncached atomic.Int64
+	version  atomic.Uint64 // bumped at every change
+}
+
+// Load is the present own load.
+func (c *Cell) Load() Load {
+	return Load{c.inFlight.Load(), c.prefill.Load(), c.uncached.Load()}
+}
+
+// Version changes whenever the load does.
+func (c *Cell) Version() uint64 { return c.version.Load() }
+
+func (c *Cell) add(inFlight, prefill, uncached int64) {
+	c.inFlight.Add(inFlight)
+	c.prefill.Add(prefill)
+	c.uncached.Add(uncached)
+	c.version.Add(1)
+}
+
+// Reading is what an engine said of itself at one moment. Counts and ratios that
+// the engine did not report are negative: unknown, neither zero nor full.
+type Reading struct {
+	Replica  ReplicaID
+	Reader   RouterID
+	At       Stamp // moment of the reading on the reader's clock
+	OK       bool  // false: unreachable or unreadable; Err says why
+	Loading  bool  // answered, but not ready to serve (503 while loading, sleeping)
+	Err      string
+	Kind     EngineKind
+	Version  string
+	Started  float64 // engine's process start, Unix seconds; 0 unknown
+	Running  float64
+	Waiting  float64
+	KVUsage  float64 // 0..1
+	Capacity float64 // KV tokens
+	// WaitingUncached is the number of prompt tokens still to prefill, where the
+	// engine reports it.
+	WaitingUncached float64
+	Queries, Hits   float64 // prefix cache counters in tokens, cumulative
+	Adapters        []string
+}
+
+// UnknownReading returns a reading in which every figure is unknown.
+func UnknownReading(id ReplicaID) Reading {
+	return Reading{Replica: id, Running: -1, Waiting: -1, KVUsage: -1, Capacity: -1, WaitingUncached: -1, Queries: -1, Hits: -1}
+}
+
+// ReadingUseful is the age past which a reading's counts are unknown to scorers.
+const ReadingUseful = 3 * time.Second

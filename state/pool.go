@@ -1,0 +1,92 @@
+package state
+
+import "time"
+
+// Role says which part of a request a replica serves.
+type Role string
+
+// Roles of a replica.
+const (
+	RoleBoth    Role = "both"
+	RolePrefill Role = "prefill"
+	RoleDecode  Role = "decode"
+)
+
+// EngineKind is the kind of server a replica is.
+type EngineKind string
+
+// Engine kinds. EngineAuto is only a configuration value: it asks for detection.
+const (
+	EngineAuto      EngineKind = "auto"
+	EngineVLLM      EngineKind = "vllm"
+	EngineSGLang    EngineKind = "sglang"
+	EngineLlamaCpp  EngineKind = "llamacpp"
+	EngineOpenAI    EngineKind = "openai"
+	EngineAnthropic EngineKind = "anthropic"
+)
+
+// PoolSpec is what operators say of one pool: the replicas that serve one model.
+// The zero value of every duration and count means its default (see the
+// configuration reference); a Store holds specs with defaults filled in.
+type PoolSpec struct {
+	Name          string
+	Model         string   // as clients name it
+	Aliases       []string // further names clients may use
+	UpstreamModel string   // as the engine names it; empty = Model
+	Engine        EngineKind
+	Policy        string // routing policy name
+	Isolation     string // none | tenant
+	APIKeyEnv     string // environment variable with the credential sent to engines
+	SharedKV      bool
+	DPRanks       int
+
+	SLOTTFT time.Duration
+	SLOITL  time.Duration
+
+	ConnectTimeout   time.Duration
+	FirstByteTimeout time.Duration
+	IdleTimeout      time.Duration
+	TotalTimeout     time.Duration
+	RetryAttempts    int // tries in all, the first included
+
+	BreakerFailures   int
+	BreakerOpen       time.Duration
+	BreakerMaxEjected float64 // share of the pool, 0..1
+	DrainDeadline     time.Duration
+
+	ScaleMin, ScaleMax int
+	ScaleActuator      string // dry_run | process
+	ScaleCooldown      time.Duration
+	ScaleDownWindow    time.Duration
+}
+
+// UpstreamName is the model name to send to engines.
+func (p *PoolSpec) UpstreamName() string {
+	if p.UpstreamModel != "" {
+		return p.UpstreamModel
+	}
+	return p.Model
+}
+
+// Source says who told us that a replica exists.
+type Source string
+
+// Sources of replicas. A committed replica was added by an operator or started by
+// an actuator, and is known to every router through the committed facts.
+const (
+	SourceStatic    Source = "static"
+	SourceDiscovery Source = "discovery"
+	SourceCommitted Source = "committed"
+)
+
+// Replica is one engine process (or one data-parallel rank of it) that serves a
+// pool's model. It is a value: changing a replica means publishing a new one.
+type Replica struct {
+	ID     ReplicaID
+	Pool   string
+	URL    string // scheme://host:port, normalised, without a path
+	Role   Role
+	Engine EngineKind // as configured; readings carry the detected kind
+	Rank   int        // data-parallel rank, 0 when there is only one
+	Source Source
+}
