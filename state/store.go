@@ -47,6 +47,7 @@ type Store struct {
 	facts    *Facts                   // guarded by mu
 	weights  *Weights                 // guarded by mu
 	drains   map[ReplicaID]string     // guarded by mu; local drains with their reason
+	slots    map[ReplicaID]Slot       // guarded by mu
 	nextSlot Slot                     // guarded by mu
 	seq      uint64                   // guarded by mu
 	onGone   func(Slot, ReplicaID)    // guarded by mu
