@@ -1,0 +1,59 @@
+# hearsay: `make demo` runs a whole cluster here, `make test` tests it.
+GO      ?= go
+BIN     := bin/hearsay
+GOFILES  = $(shell git ls-files '*.go')
+FUZZTIME ?= 10s
+
+.PHONY: help
+help: ## list the targets
+	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  %-18s %s\n", $$1, $$2}'
+
+.PHONY: build
+build: ## build bin/hearsay
+	$(GO) build -trimpath -o $(BIN) ./cmd/hearsay
+
+.PHONY: demo
+demo: build ## 3 routers, 4 simulated engines and replayed traffic on this machine; Ctrl-C ends it
+	$(BIN) demo --traffic
+
+.PHONY: test
+test: ## unit, property, bubble and end-to-end tests
+	$(GO) test ./...
+
+.PHONY: race
+race: ## the same under the race detector
+	$(GO) test -race ./...
+
+.PHONY: fmt
+fmt: ## format the code
+	$(GO) tool gofumpt -w $(GOFILES)
+
+.PHONY: lint
+lint: ## formatting, vet and staticcheck
+	@out=$$($(GO) tool gofumpt -l $(GOFILES)); if [ -n "$$out" ]; then echo "not formatted (run make fmt):"; echo "$$out"; exit 1; fi
+	$(GO) vet ./...
+	$(GO) tool staticcheck ./...
+
+.PHONY: fuzz
+fuzz: ## every fuzz target for FUZZTIME (default 10s) each
+	@./test/fuzz.sh $(FUZZTIME)
+
+.PHONY: bench-smoke
+bench-smoke: ## every Go benchmark once, so that none rots
+	$(GO) test -run '^$$' -bench . -benchtime 1x ./... | grep -vE '^(ok|PASS|\?|goos|goarch|pkg|cpu)' || true
+
+.PHONY: check
+check: lint race fuzz-short build ## what CI runs
+	$(GO) mod verify
+
+.PHONY: fuzz-short
+fuzz-short:
+	@./test/fuzz.sh 2s
+
+.PHONY: cover
+cover: ## test coverage per function
+	$(GO) test -coverprofile cover.out ./... && $(GO) tool cover -func cover.out | tail -40
+
+.PHONY: vuln
+vuln: ## known vulnerabilities in what is linked in
+	$(GO) tool govulncheck ./...
