@@ -1,0 +1,212 @@
+package prefix
+
+import "github.com/hearsay-llm/hearsay/state/prefix/scan"
+
+// chat hashes what goes before the messages, then the messages.
+func (h *Hasher) chat(in Input) error {
+	before := [...][]byte{in.Template, in.TemplateArgs, in.ReasoningEffort, in.Documents, in.Tools, in.Functions}
+	for i, raw := range before {
+		if len(raw) == 0 {
+			continue
+		}
+		c := scan.New(raw)
+		v := c.Skip()
+		if err := c.End(); err != nil {
+			return err
+		}
+		if v.Kind == scan.Null {
+			continue
+		}
+		h.frame(frameSection)
+		h.tag[0] = byte(i)
+		h.framing(h.tag[:1])
+		h.json(v.Raw(raw))
+		h.frame(frameEnd)
+	}
+	h.markEnd()
+	if len(in.Messages) == 0 {
+		return nil
+	}
+	c := scan.New(in.Messages)
+	if !c.EnterArray() {
+		v := c.Skip()
+		if err := c.End(); err != nil {
+			return err
+		}
+		h.other(in.Messages, v)
+		return nil
+	}
+	for c.NextElem() {
+		h.message(&c, in.Messages)
+	}
+	return c.End()
+}
+
+// message is what is hashed of one message. Where a key stands twice the last one counts, as in engines.
+type message struct {
+	role, name, content, refusal, calls, function scan.Value
+}
+
+func (h *Hasher) message(c *scan.Cursor, doc []byte) {
+	var m message
+	if !c.EnterObject() {
+		v := c.Skip()
+		if v.Kind != scan.None {
+			h.frame(frameMessage)
+			h.other(doc, v)
+			h.endMessage()
+		}
+		return
+	}
+	var scratch [32]byte
+	for key, ok := c.NextField(); ok; key, ok = c.NextField() {
+		v := c.Skip()
+		switch string(key.Text(doc, scratch[:0])) {
+		case "role":
+			m.role = v
+		case "name":
+			m.name = v
+		case "content":
+			m.content = v
+		case "refusal":
+			m.refusal = v
+		case "tool_calls":
+			m.calls = v
+		case "function_call":
+			m.function = v
+		}
+	}
+	if c.Err() != nil {
+		return
+	}
+	h.frame(frameMessage)
+	h.stringOrOther(doc, m.role)
+	h.frame(frameEnd)
+	if present(m.name) {
+		h.frame(frameName)
+		h.stringOrOther(doc, m.name)
+		h.frame(frameEnd)
+	}
+	h.content(doc, m.content)
+	if present(m.refusal) {
+		h.frame(frameRefusal)
+		h.stringOrOther(doc, m.refusal)
+		h.frame(frameEnd)
+	}
+	if m.calls.Kind == scan.Array {
+		raw := m.calls.Raw(doc)
+		calls := scan.New(raw)
+		calls.EnterArray()
+		for calls.NextElem() {
+			h.call(&calls, raw)
+		}
+	} else {
+		h.other(doc, m.calls)
+	}
+	if present(m.function) {
+		raw := m.function.Raw(doc)
+		f := scan.New(raw)
+		h.function(&f, raw, frameFunction)
+	}
+	h.endMessage()
+}
+
+func (h *Hasher) endMessage() {
+	h.frame(frameEnd)
+	h.exact(messageTokens)
+	h.markEnd()
+}
+
+// content hashes a message's content: a string, a list of parts, or whatever else was sent.
+func (h *Hasher) content(doc []byte, v scan.Value) {
+	switch {
+	case v.Kind == scan.String:
+		h.text(doc, v)
+	case v.Kind == scan.Array:
+		raw := v.Raw(doc)
+		c := scan.New(raw)
+		c.EnterArray()
+		for c.NextElem() {
+			h.part(&c, raw)
+		}
+	default:
+		h.other(doc, v)
+	}
+}
+
+func (h *Hasher) text(doc []byte, v scan.Value) {
+	if v.End-v.Start <= 2 {
+		return
+	}
+	h.frame(frameText)
+	h.str(doc, v)
+	h.frame(frameEnd)
+}
+
+// call hashes one element of tool_calls.
+func (h *Hasher) call(c *scan.Cursor, doc []byte) {
+	if c.Peek() != scan.Object {
+		h.other(doc, c.Skip())
+		return
+	}
+	// A cursor is a value: look for the function first, then read on behind the whole call.
+	in := *c
+	whole := c.Skip()
+	in.EnterObject()
+	var scratch [32]byte
+	for key, ok := in.NextField(); ok; key, ok = in.NextField() {
+		if string(key.Text(doc, scratch[:0])) == "function" && in.Peek() == scan.Object {
+			h.function(&in, doc, frameCall)
+			return
+		}
+		in.Skip()
+	}
+	if whole.Kind != scan.None {
+		h.other(doc, whole)
+	}
+}
+
+// function hashes a called function's name and arguments.
+func (h *Hasher) function(c *scan.Cursor, doc []byte, code byte) {
+	if !c.EnterObject() {
+		h.other(doc, c.Skip())
+		return
+	}
+	var name, arguments scan.Value
+	var scratch [32]byte
+	for key, ok := c.NextField(); ok; key, ok = c.NextField() {
+		v := c.Skip()
+		switch string(key.Text(doc, scratch[:0])) {
+		case "name":
+			name = v
+		case "arguments":
+			arguments = v
+		}
+	}
+	h.frame(code)
+	h.stringOrOther(doc, name)
+	h.frame(frameEnd)
+	h.stringOrOther(doc, arguments)
+	h.frame(frameEnd)
+}
+
+func present(v scan.Value) bool { return v.Kind != scan.None && v.Kind != scan.Null }
+
+// stringOrOther hashes a field that should be a string.
+func (h *Hasher) stringOrOther(doc []byte, v scan.Value) {
+	if v.Kind == scan.String {
+		h.str(doc, v)
+		return
+	}
+	h.other(doc, v)
+}
+
+// other hashes a value of a form this package does not know, as JSON text; absent and null leave no trace.
+func (h *Hasher) other(doc []byte, v scan.Value) {
+	if !present(v) {
+		return
+	}
+	h.frame(frameOther)
+	h.json(v.Raw(doc))
+	h.frame(frameEnd)
+}

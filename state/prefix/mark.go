@@ -1,0 +1,62 @@
+package prefix
+
+// SchemeVersion names this way of hashing. Routers that differ in it must not exchange marks; it is part of every seed
+// as well, so that marks which slip through match nothing.
+const SchemeVersion = 1
+
+// Mark is the hash of a prompt's canonical bytes up to a position, with that position's depth. Its parent is the mark
+// before it in the same prompt. Depth counts what becomes prompt text; framing is not counted.
+type Mark struct {
+	Hash  uint64
+	ASCII uint32 // ASCII bytes so far
+	Wide  uint32 // bytes of non-ASCII characters so far
+	Exact uint32 // tokens so far that are known or counted by weight, not by bytes: token ids, media, message overhead
+}
+
+// Bytes is the mark's depth in bytes of text, tokens known by number not included.
+func (m Mark) Bytes() int { return int(m.ASCII) + int(m.Wide) }
+
+// Diverge returns how many leading marks a and b share.
+func Diverge(a, b []Mark) int {
+	n := min(len(a), len(b))
+	for i := range n {
+		if a[i].Hash != b[i].Hash {
+			return i
+		}
+	}
+	return n
+}
+
+// Kind is what sort of prompt an Input is. Prompts of different kinds share no marks.
+type Kind uint8
+
+// The kinds of prompts.
+const (
+	Chat       Kind = iota + 1 // Input.Messages and what goes before them
+	Completion                 // Input.Prompt
+	Embedding                  // Input.Prompt
+)
+
+// Seed is what splits an engine's cache beside the prompt's text. Prompts whose seeds differ share no marks.
+type Seed struct {
+	Model     string // as served, after aliases are resolved
+	Adapter   string // LoRA adapter, "" for the base model
+	CacheSalt string // the request's cache_salt
+	Tenant    string // set only where the pool isolates tenants
+}
+
+// Input is a prompt as raw JSON values of a request body; nil means absent. The bytes are only read, and only during the
+// call they are passed to.
+type Input struct {
+	Kind Kind
+
+	Template        []byte // chat_template
+	TemplateArgs    []byte // chat_template_kwargs
+	ReasoningEffort []byte // reasoning_effort; some templates write it into the system message
+	Documents       []byte // documents
+	Tools           []byte // tools
+	Functions       []byte // functions, the older form of tools
+	Messages        []byte // messages
+
+	Prompt []byte // a completion's prompt or an embedding's input: string, token ids, or a list of either
+}

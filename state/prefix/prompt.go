@@ -1,0 +1,104 @@
+package prefix
+
+import (
+	"encoding/binary"
+	"math"
+
+	"github.com/hearsay-llm/hearsay/state/prefix/scan"
+)
+
+// prompt hashes a completion's prompt or an embedding's input. There is nothing after it in the stream, so its text has
+// no closing frame: a longer prompt that starts with this one shares its marks.
+func (h *Hasher) prompt(raw []byte) error {
+	if len(raw) == 0 {
+		return nil
+	}
+	c := scan.New(raw)
+	if !c.EnterArray() {
+		v := c.Skip()
+		if err := c.End(); err != nil {
+			return err
+		}
+		h.onePrompt(raw, v)
+		return nil
+	}
+	first := true
+	for c.NextElem() {
+		if c.Peek() == scan.Number {
+			if first {
+				h.frame(frameIDs)
+			}
+			h.tokenID(raw, c.Skip(), true)
+			first = false
+			continue
+		}
+		if first {
+			h.element(raw, &c)
+			first = false
+			continue
+		}
+		h.countOnly(raw, &c)
+	}
+	return c.End()
+}
+
+// element hashes the first prompt of a list.
+func (h *Hasher) element(doc []byte, c *scan.Cursor) {
+	if !c.EnterArray() {
+		h.onePrompt(doc, c.Skip())
+		return
+	}
+	h.frame(frameIDs)
+	for c.NextElem() {
+		h.tokenID(doc, c.Skip(), true)
+	}
+}
+
+func (h *Hasher) onePrompt(doc []byte, v scan.Value) {
+	if v.Kind == scan.String {
+		h.frame(frameText)
+		h.str(doc, v)
+		return
+	}
+	h.other(doc, v)
+}
+
+// tokenID hashes a token id as four bytes and counts one token. What is no 32-bit number is hashed as its text.
+func (h *Hasher) tokenID(doc []byte, v scan.Value, hash bool) {
+	if v.Kind == scan.None {
+		return
+	}
+	if !hash {
+		h.rest.Exact = clamp(uint64(h.rest.Exact) + 1)
+		return
+	}
+	id, ok := scan.Int(v.Raw(doc))
+	if v.Kind != scan.Number || !ok || id < 0 || id >= math.MaxUint32 {
+		binary.LittleEndian.PutUint32(h.tag[:], math.MaxUint32)
+		h.framing(h.tag[:4])
+		h.other(doc, v)
+		return
+	}
+	h.exact(1)
+	binary.LittleEndian.PutUint32(h.tag[:], uint32(id))
+	h.framing(h.tag[:4])
+}
+
+// countOnly adds the size of a prompt after the first one.
+func (h *Hasher) countOnly(doc []byte, c *scan.Cursor) {
+	if c.EnterArray() {
+		for c.NextElem() {
+			h.tokenID(doc, c.Skip(), false)
+		}
+		return
+	}
+	v := c.Skip()
+	if v.Kind == scan.String {
+		wide := 0
+		if v.Wide {
+			wide = countWide(v.Inner(doc))
+		}
+		h.rest.Wide = clamp(uint64(h.rest.Wide) + uint64(wide))
+		h.rest.ASCII = clamp(uint64(h.rest.ASCII) + uint64(v.End-v.Start-2-wide))
+	}
+}

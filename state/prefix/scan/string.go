@@ -1,0 +1,236 @@
+package scan
+
+import (
+	"bytes"
+	"encoding/binary"
+	"math/bits"
+	"unicode/utf8"
+)
+
+const (
+	ones  = 0x0101010101010101
+	highs = 0x8080808080808080
+)
+
+// str reads the string whose opening quote is at i and checks it: escapes, control characters, UTF-8.
+func (c *Cursor) str(i int) (v Value, end int, ok bool) {
+	doc := c.doc
+	v = Value{Start: i, Kind: String}
+	i++
+	for {
+		// Eight bytes at a time while none of them is a quote, a backslash, a control character or non-ASCII. Every
+		// subtraction may borrow from the byte above, so only the lowest flagged byte is certain; it is all we need.
+		for i+8 <= len(doc) {
+			w := binary.LittleEndian.Uint64(doc[i:])
+			flags := ((w - ones*0x20) | (w ^ ones*'"' - ones) | (w ^ ones*'\\' - ones) | w) & highs
+			if flags != 0 {
+				i += bits.TrailingZeros64(flags) >> 3
+				break
+			}
+			i += 8
+		}
+		if i >= len(doc) {
+			return Value{}, i, c.fail(Truncated, len(doc))
+		}
+		switch b := doc[i]; {
+		case b == '"':
+			v.End = i + 1
+			return v, i + 1, true
+		case b == '\\':
+			v.Escaped = true
+			if i, ok = c.escape(i); !ok {
+				return Value{}, i, false
+			}
+		case b < 0x20:
+			return Value{}, i, c.fail(BadControl, i)
+		case b < 0x80:
+			i++
+		default:
+			v.Wide = true
+			if i, ok = c.wide(i); !ok {
+				return Value{}, i, false
+			}
+		}
+	}
+}
+
+// escape checks the escape whose backslash is at i.
+func (c *Cursor) escape(i int) (next int, ok bool) {
+	if i+1 >= len(c.doc) {
+		return i, c.fail(Truncated, len(c.doc))
+	}
+	switch c.doc[i+1] {
+	case '"', '\\', '/', 'b', 'f', 'n', 'r', 't':
+		return i + 2, true
+	case 'u':
+		for j := i + 2; j < i+6; j++ {
+			if j >= len(c.doc) {
+				return i, c.fail(Truncated, len(c.doc))
+			}
+			if hexValue[c.doc[j]] < 0 {
+				return i, c.fail(BadEscape, i)
+			}
+		}
+		return i + 6, true
+	}
+	return i, c.fail(BadEscape, i)
+}
+
+// wide checks the run of non-ASCII characters that starts at i.
+func (c *Cursor) wide(i int) (next int, ok bool) {
+	doc := c.doc
+	for i < len(doc) && doc[i] >= 0x80 {
+		// The three-byte forms without special cases are most of the world's text; the rest goes the long way.
+		if b := doc[i]; b > 0xE0 && b < 0xF0 && b != 0xED && i+2 < len(doc) && doc[i+1]&0xC0 == 0x80 && doc[i+2]&0xC0 == 0x80 {
+			i += 3
+			continue
+		}
+		r, n := utf8.DecodeRune(doc[i:])
+		if r == utf8.RuneError && n == 1 {
+			if !utf8.FullRune(doc[i:]) {
+				return i, c.fail(Truncated, len(doc))
+			}
+			return i, c.fail(BadUTF8, i)
+		}
+		i += n
+	}
+	return i, true
+}
+
+// Plain returns the length of the longest prefix of b without a quote and without a backslash.
+func Plain(b []byte) int {
+	i := 0
+	for ; i+8 <= len(b); i += 8 {
+		w := binary.LittleEndian.Uint64(b[i:])
+		q, s := w^ones*'"', w^ones*'\\'
+		if flags := ((q-ones)&^q | (s-ones)&^s) & highs; flags != 0 {
+			return i + bits.TrailingZeros64(flags)>>3
+		}
+	}
+	for ; i < len(b) && b[i] != '"' && b[i] != '\\'; i++ {
+	}
+	return i
+}
+
+// MinDecodeBuffer is the least length of the buffer that Decode needs to make progress.
+const MinDecodeBuffer = 4
+
+// Decode decodes a string's inner bytes (see Value.Inner) into dst until dst is full or raw is used up, and returns
+// how many bytes it wrote and read. Escapes are decoded whole; other bytes may be split anywhere. len(dst) must be at
+// least MinDecodeBuffer. Raw bytes that no cursor has accepted are decoded somehow, never with a panic.
+func Decode(dst, raw []byte) (written, read int) {
+	for read < len(raw) {
+		run := raw[read:]
+		if k := bytes.IndexByte(run, '\\'); k >= 0 {
+			run = run[:k]
+		}
+		n := copy(dst[written:], run)
+		written, read = written+n, read+n
+		if n < len(run) || read == len(raw) || len(dst)-written < MinDecodeBuffer {
+			return written, read
+		}
+		n, used := decodeEscape(dst[written:], raw[read:])
+		written, read = written+n, read+used
+	}
+	return written, read
+}
+
+// AppendDecoded appends a string's inner bytes, decoded, to dst.
+func AppendDecoded(dst, raw []byte) []byte {
+	var buf [MinDecodeBuffer]byte
+	for len(raw) > 0 {
+		k := bytes.IndexByte(raw, '\\')
+		if k < 0 {
+			return append(dst, raw...)
+		}
+		dst = append(dst, raw[:k]...)
+		n, used := decodeEscape(buf[:], raw[k:])
+		dst = append(dst, buf[:n]...)
+		raw = raw[k+used:]
+	}
+	return dst
+}
+
+// decodeEscape decodes the escape raw starts with, two where they are a surrogate pair, into dst of at least
+// MinDecodeBuffer bytes.
+func decodeEscape(dst, raw []byte) (written, read int) {
+	if len(raw) < 2 {
+		dst[0] = '\\'
+		return 1, len(raw)
+	}
+	switch raw[1] {
+	case 'b':
+		dst[0] = '\b'
+	case 'f':
+		dst[0] = '\f'
+	case 'n':
+		dst[0] = '\n'
+	case 'r':
+		dst[0] = '\r'
+	case 't':
+		dst[0] = '\t'
+	case 'u':
+		r := hex4(raw[2:])
+		if r < 0 {
+			dst[0] = 'u'
+			return 1, 2
+		}
+		if r >= 0xD800 && r < 0xDC00 && len(raw) >= 12 && raw[6] == '\\' && raw[7] == 'u' {
+			if low := hex4(raw[8:]); low >= 0xDC00 && low < 0xE000 {
+				return utf8.EncodeRune(dst, 0x10000+(r-0xD800)<<10+(low-0xDC00)), 12
+			}
+		}
+		if r >= 0xD800 && r < 0xE000 { // a lone surrogate: WTF-8
+			dst[0], dst[1], dst[2] = 0xED, byte(0x80|r>>6&0x3F), byte(0x80|r&0x3F)
+			return 3, 6
+		}
+		return utf8.EncodeRune(dst, r), 6
+	default:
+		dst[0] = raw[1] // quote, backslash, slash
+	}
+	return 1, 2
+}
+
+func hex4(b []byte) rune {
+	if len(b) < 4 {
+		return -1
+	}
+	h0, h1, h2, h3 := rune(hexValue[b[0]]), rune(hexValue[b[1]]), rune(hexValue[b[2]]), rune(hexValue[b[3]])
+	if h0|h1|h2|h3 < 0 {
+		return -1
+	}
+	return h0<<12 | h1<<8 | h2<<4 | h3
+}
+
+// hexValue is a hexadecimal digit's value, -1 for any other byte.
+var hexValue = func() (t [256]int8) {
+	for i := range t {
+		t[i] = -1
+	}
+	for i := range 10 {
+		t['0'+i] = int8(i)
+	}
+	for i := range 6 {
+		t['a'+i], t['A'+i] = int8(10+i), int8(10+i)
+	}
+	return t
+}()
+
+// AppendQuoted appends s as a JSON string with quotes. Bytes that are not valid UTF-8 become U+FFFD.
+func AppendQuoted(dst []byte, s string) []byte {
+	const hexDigits = "0123456789abcdef"
+	dst = append(dst, '"')
+	for _, r := range s {
+		switch {
+		case r == '"' || r == '\\':
+			dst = append(dst, '\\', byte(r))
+		case r == '\n':
+			dst = append(dst, '\\', 'n')
+		case r < 0x20 || r == 0x7F:
+			dst = append(dst, '\\', 'u', '0', '0', hexDigits[r>>4], hexDigits[r&15])
+		default:
+			dst = utf8.AppendRune(dst, r)
+		}
+	}
+	return append(dst, '"')
+}
