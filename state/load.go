@@ -24,6 +24,8 @@ func (l Load) Add(o Load) Load {
 type Row struct {
 	Replica ReplicaID
 	Load
+	// Failures counts the writer's failed outcomes there since its last success.
+	Failures uint32
 }
 
 // Cell is this router's own live load at one replica, shared by all Views so that

@@ -36,6 +36,13 @@ type ReplicaView struct {
 	Draining       bool
 	DrainReason    string
 	AddedAt        time.Time // when this router first saw the replica
+	// DownSince is when readings began to find the replica unreachable, none
+	// having succeeded since; zero otherwise. Readers counts who found it so.
+	DownSince   time.Time
+	DownReaders int
+	// OthersFailures sums what the other routers say of their failed outcomes
+	// there since each one's last success.
+	OthersFailures uint32
 }
 
 // RouterView is another router as this one knows it.

@@ -1,6 +1,9 @@
 package state
 
-import "time"
+import (
+	"sync/atomic"
+	"time"
+)
 
 // Weights is the balance loop's one output: an immutable value with an age. If
 // that loop stops, pickers go on with the last one.
@@ -17,6 +20,46 @@ type Weight struct {
 	Until   time.Time // end of the ejection
 	Slow    float64   // 0..1: share of full weight during slow start; 1 = full
 	Reason  string
+	// BusyUntil is when the replica, which answered "busy" (429, 503), may be
+	// expected to take work again. Scorers add what remains as waiting time.
+	BusyUntil time.Time
+	// Failures counts this router's failed outcomes there since its last success.
+	// It travels with the router's rows, so that others eject on it too.
+	Failures uint32
+	// Trials counts the trial requests that may still go while Trial holds; nil
+	// otherwise. It is shared by all Weights of one half-open period.
+	Trials *Trials
+}
+
+// Trials is a small budget of requests for a half-open replica: the balance loop
+// grants, pickers take. Safe for concurrent use; a nil Trials has none left.
+type Trials struct{ left atomic.Int32 }
+
+// Grant sets how many requests may go.
+func (t *Trials) Grant(n int) { t.left.Store(int32(n)) }
+
+// Left is how many requests may still go.
+func (t *Trials) Left() int {
+	if t == nil {
+		return 0
+	}
+	return int(max(0, t.left.Load()))
+}
+
+// Take uses up one request; it reports false when none is left.
+func (t *Trials) Take() bool {
+	if t == nil {
+		return false
+	}
+	for {
+		n := t.left.Load()
+		if n <= 0 {
+			return false
+		}
+		if t.left.CompareAndSwap(n, n-1) {
+			return true
+		}
+	}
 }
 
 // PoolBalance is how even one pool's load is.
