@@ -52,6 +52,38 @@ type Decision struct {
 	Outcome  Outcome
 	Detail   string // of the outcome
 	DoneAt   time.Time
+
+	// Seen is when this router first learned of the decision, on its own clock. It
+	// never travels. Cooldowns count from it, since no foreign wall clock decides;
+	// after a restart it is the time of the restart, which only prolongs them.
+	Seen time.Time
+}
+
+// Open reports whether the decision is still being carried out.
+func (d *Decision) Open() bool { return d.Outcome == OutcomeNone }
+
+// ByOperator is what Decision.By says of a target that an operator set.
+const ByOperator = "operator"
+
+// LastDecision is the newest decision about k, or nil. The caller must not change
+// it.
+func (f *Facts) LastDecision(k TargetKey) *Decision {
+	for i := len(f.Decisions) - 1; i >= 0; i-- {
+		if d := &f.Decisions[i]; d.Pool == k.Pool && d.Role == k.Role {
+			return d
+		}
+	}
+	return nil
+}
+
+// Decision finds a decision by id, or nil. The caller must not change it.
+func (f *Facts) Decision(id string) *Decision {
+	for i := range f.Decisions {
+		if f.Decisions[i].ID == id {
+			return &f.Decisions[i]
+		}
+	}
+	return nil
 }
 
 // Outcome says how a decision ended.
