@@ -208,15 +208,12 @@ func (h *Hasher) str(doc []byte, v scan.Value) {
 		h.bytes(raw, !v.Wide)
 		return
 	}
+	h.flush()
 	for len(raw) > 0 {
-		if bufferBytes-h.n < scan.MinDecodeBuffer {
-			h.flush()
-		}
-		n, used := scan.Decode(h.buf[h.n:], raw)
-		h.n += n
+		n, used := scan.Decode(h.buf[:], raw)
+		h.bytes(h.buf[:n], !v.Wide)
 		raw = raw[used:]
 	}
-	h.flush()
 }
 
 func (h *Hasher) exact(tokens int) { h.m.Exact = clamp(uint64(h.m.Exact) + uint64(tokens)) }

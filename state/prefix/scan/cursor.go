@@ -23,7 +23,7 @@ type Value struct {
 	Start, End int // byte offsets in the cursor's document, End exclusive; strings include their quotes
 	Kind       Kind
 	Escaped    bool // a string that holds at least one escape
-	Wide       bool // a string that holds at least one non-ASCII byte as it lies (escapes not counted)
+	Wide       bool // a string that may decode to something other than ASCII: it holds a non-ASCII byte or a \u escape
 }
 
 // Raw returns the value's bytes in doc, which must be the document of the cursor that returned the value.

@@ -38,6 +38,7 @@ func (c *Cursor) str(i int) (v Value, end int, ok bool) {
 			return v, i + 1, true
 		case b == '\\':
 			v.Escaped = true
+			v.Wide = v.Wide || i+1 < len(doc) && doc[i+1] == 'u'
 			if i, ok = c.escape(i); !ok {
 				return Value{}, i, false
 			}

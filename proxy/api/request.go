@@ -1,0 +1,219 @@
+package api
+
+import (
+	"strings"
+
+	"github.com/hearsay-llm/hearsay/state/prefix"
+	"github.com/hearsay-llm/hearsay/state/prefix/scan"
+)
+
+// Endpoint is what a path asks for, as far as reading the body is concerned.
+type Endpoint uint8
+
+// The endpoints. Other is any path with a model in its JSON body: routed and counted as load, not matched by prefix.
+const (
+	Other Endpoint = iota
+	Chat
+	Completions
+	Embeddings
+	Models
+)
+
+// EndpointOf returns the endpoint of a request path, which must be free of query and dot segments.
+func EndpointOf(path string) Endpoint {
+	switch path {
+	case "/v1/chat/completions":
+		return Chat
+	case "/v1/completions":
+		return Completions
+	case "/v1/embeddings":
+		return Embeddings
+	case "/v1/models":
+		return Models
+	}
+	if strings.HasPrefix(path, "/v1/models/") {
+		return Models
+	}
+	return Other
+}
+
+// String returns the endpoint's name for metrics and logs.
+func (e Endpoint) String() string {
+	switch e {
+	case Chat:
+		return "chat"
+	case Completions:
+		return "completions"
+	case Embeddings:
+		return "embeddings"
+	case Models:
+		return "models"
+	}
+	return "other"
+}
+
+// Span is a part of the body: byte offsets, End exclusive. The zero Span is absent.
+type Span struct{ Start, End int }
+
+// Present says whether there is anything.
+func (s Span) Present() bool { return s.End > 0 }
+
+// Of returns the span's bytes in body, nil when absent.
+func (s Span) Of(body []byte) []byte {
+	if !s.Present() {
+		return nil
+	}
+	return body[s.Start:s.End]
+}
+
+// Request is what Parse read of a body. Strings are copies; spans refer to the body that was parsed and mean nothing in
+// any other, a spliced one included.
+type Request struct {
+	Endpoint     Endpoint
+	Model        string
+	Stream       bool
+	IncludeUsage bool // the client asked for usage in the stream itself
+	MaxTokens    int  // output tokens per choice at most; 0 = not given or not a positive integer
+	N            int  // choices asked for, at least 1
+	CacheSalt    string
+	User         string
+	Priority     int // meaning nothing unless HasPriority
+	HasPriority  bool
+
+	Template, TemplateArgs, ReasoningEffort, Documents Span
+	Tools, Functions, Messages                         Span
+	Prompt                                             Span // prompt of a completion, input of an embedding
+
+	object        int  // just behind the opening brace
+	model         Span // the value with its quotes
+	cacheSalt     Span // the value, whatever its type
+	streamOptions Span // the value
+	includeUsage  Span // the value inside stream_options
+
+	streamOptionsFields bool // stream_options is an object with at least one field
+	empty               bool // the body is an object without fields
+}
+
+// Input is the prompt for prefix.Hasher. It refers to body, which must be the one that was parsed. Its Kind is 0 where
+// the endpoint has no prompt to match by prefix.
+func (r *Request) Input(body []byte) prefix.Input {
+	in := prefix.Input{}
+	switch r.Endpoint {
+	case Chat:
+		in.Kind = prefix.Chat
+		in.Template, in.TemplateArgs = r.Template.Of(body), r.TemplateArgs.Of(body)
+		in.ReasoningEffort, in.Documents = r.ReasoningEffort.Of(body), r.Documents.Of(body)
+		in.Tools, in.Functions, in.Messages = r.Tools.Of(body), r.Functions.Of(body), r.Messages.Of(body)
+	case Completions:
+		in.Kind, in.Prompt = prefix.Completion, r.Prompt.Of(body)
+	case Embeddings:
+		in.Kind, in.Prompt = prefix.Embedding, r.Prompt.Of(body)
+	}
+	return in
+}
+
+// field is a top-level key that Parse reads.
+type field uint8
+
+const (
+	fieldNone field = iota
+	fieldModel
+	fieldStream
+	fieldStreamOptions
+	fieldMaxTokens
+	fieldMaxCompletionTokens
+	fieldN
+	fieldCacheSalt
+	fieldUser
+	fieldPriority
+	fieldTemplate
+	fieldTemplateArgs
+	fieldReasoningEffort
+	fieldDocuments
+	fieldTools
+	fieldFunctions
+	fieldMessages
+	fieldPrompt
+	fieldInput
+)
+
+var fieldNames = [...]string{
+	fieldModel:               "model",
+	fieldStream:              "stream",
+	fieldStreamOptions:       "stream_options",
+	fieldMaxTokens:           "max_tokens",
+	fieldMaxCompletionTokens: "max_completion_tokens",
+	fieldN:                   "n",
+	fieldCacheSalt:           "cache_salt",
+	fieldUser:                "user",
+	fieldPriority:            "priority",
+	fieldTemplate:            "chat_template",
+	fieldTemplateArgs:        "chat_template_kwargs",
+	fieldReasoningEffort:     "reasoning_effort",
+	fieldDocuments:           "documents",
+	fieldTools:               "tools",
+	fieldFunctions:           "functions",
+	fieldMessages:            "messages",
+	fieldPrompt:              "prompt",
+	fieldInput:               "input",
+}
+
+// name is the field's key in the body.
+func (f field) name() string { return fieldNames[f] }
+
+func fieldOf(key []byte) field {
+	switch string(key) {
+	case "model":
+		return fieldModel
+	case "stream":
+		return fieldStream
+	case "stream_options":
+		return fieldStreamOptions
+	case "max_tokens":
+		return fieldMaxTokens
+	case "max_completion_tokens":
+		return fieldMaxCompletionTokens
+	case "n":
+		return fieldN
+	case "cache_salt":
+		return fieldCacheSalt
+	case "user":
+		return fieldUser
+	case "priority":
+		return fieldPriority
+	case "chat_template":
+		return fieldTemplate
+	case "chat_template_kwargs":
+		return fieldTemplateArgs
+	case "reasoning_effort":
+		return fieldReasoningEffort
+	case "documents":
+		return fieldDocuments
+	case "tools":
+		return fieldTools
+	case "functions":
+		return fieldFunctions
+	case "messages":
+		return fieldMessages
+	case "prompt":
+		return fieldPrompt
+	case "input":
+		return fieldInput
+	}
+	return fieldNone
+}
+
+// Parse reads a request body. A fault is returned as *Error, ready for the client. The body is read where it lies and
+// not kept.
+func Parse(ep Endpoint, body []byte) (Request, error) {
+	r := Request{Endpoint: ep, N: 1}
+	start := 0
+	if len(body) >= 3 && body[0] == 0xEF && body[1] == 0xBB && body[2] == 0xBF {
+		start = 3
+	}
+	p := parser{body: body[start:], c: scan.New(body[start:]), at: start, r: &r}
+	if err := p.run(); err != nil {
+		return Request{}, err
+	}
+	return r, nil
+}

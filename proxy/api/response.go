@@ -1,0 +1,287 @@
+package api
+
+import "github.com/hearsay-llm/hearsay/state/prefix/scan"
+
+// AnswerSink takes a chat answer's pieces as they come, decoded; *prefix.Hasher is one. Slices are only lent.
+type AnswerSink interface {
+	AnswerText(piece []byte)
+	AnswerCall(name []byte)
+	AnswerArguments(piece []byte)
+	BreakAnswer()
+}
+
+// Response is what a whole answer that is not streamed says.
+type Response struct {
+	Usage    Usage
+	HasUsage bool
+	Choices  int    // elements of choices, or of data for embeddings
+	Finish   string // finish_reason of the first choice, "" for none
+	Error    bool   // the body holds an error object instead of an answer
+}
+
+// ReadResponse reads the body of a chat, completion or embedding answer. It never fails: what can't be read is absent.
+// Where sink is not nil and the answer has exactly one choice, the choice's text and tool calls are passed to it; an
+// answer of several choices, or one the next turn can't be told from, breaks it.
+func ReadResponse(body []byte, family Family, sink AnswerSink) Response {
+	var r Response
+	var timings []byte
+	c := scan.New(body)
+	if !c.EnterObject() {
+		return r
+	}
+	var scratch [32]byte
+	for key, ok := c.NextField(); ok; key, ok = c.NextField() {
+		switch string(key.Text(body, scratch[:0])) {
+		case "usage":
+			r.Usage = readUsage(&c, body, family)
+			r.HasUsage = r.Usage.Source == Reported
+		case "timings":
+			timings = c.Skip().Raw(body)
+		case "error":
+			r.Error = c.Peek() != scan.Null
+			c.Skip()
+		case "object":
+			// vLLM's older error form has no error object.
+			if v := c.Skip(); v.Kind == scan.String && string(v.Inner(body)) == "error" {
+				r.Error = true
+			}
+		case "choices":
+			r.choices(&c, body, sink)
+		case "data":
+			r.Choices = elements(&c)
+		default:
+			c.Skip()
+		}
+	}
+	if c.End() != nil {
+		if sink != nil {
+			sink.BreakAnswer()
+		}
+		return Response{}
+	}
+	if family == LlamaCpp && timings != nil {
+		if u, ok := ParseTimings(timings); ok {
+			u.Reasoning = r.Usage.Reasoning
+			r.Usage, r.HasUsage = u, true
+		}
+	}
+	if sink != nil && r.Choices != 1 {
+		sink.BreakAnswer()
+	}
+	return r
+}
+
+func (r *Response) choices(c *scan.Cursor, doc []byte, sink AnswerSink) {
+	if !c.EnterArray() {
+		c.Skip()
+		return
+	}
+	for c.NextElem() {
+		var d delta
+		d.choice(c, doc)
+		if r.Choices == 0 {
+			if d.finish.Kind == scan.String {
+				r.Finish = string(d.finish.Text(doc, nil))
+			}
+			if sink != nil {
+				d.feed(doc, sink, nil)
+			}
+		}
+		r.Choices++
+	}
+}
+
+func elements(c *scan.Cursor) int {
+	if !c.EnterArray() {
+		c.Skip()
+		return 0
+	}
+	n := 0
+	for c.NextElem() {
+		c.Skip()
+		n++
+	}
+	return n
+}
+
+// Deltas reads the chunks of one streamed answer and passes its pieces to a sink. It must see every chunk, in order.
+// The zero value is ready; it serves one stream.
+type Deltas struct {
+	call int // tool calls begun
+}
+
+// Read reads the JSON of one chunk. Chunks of other choices than the first break the answer, as do tool calls that do
+// not come one after the other and chunks that can't be read.
+func (d *Deltas) Read(chunk []byte, sink AnswerSink) {
+	c := scan.New(chunk)
+	if !c.EnterObject() {
+		sink.BreakAnswer()
+		return
+	}
+	var scratch [32]byte
+	for key, ok := c.NextField(); ok; key, ok = c.NextField() {
+		if string(key.Text(chunk, scratch[:0])) != "choices" || !c.EnterArray() {
+			c.Skip()
+			continue
+		}
+		for c.NextElem() {
+			var one delta
+			one.choice(&c, chunk)
+			if one.index != 0 {
+				sink.BreakAnswer()
+				continue
+			}
+			one.feed(chunk, sink, d)
+		}
+	}
+	if c.End() != nil {
+		sink.BreakAnswer()
+	}
+}
+
+// delta is one choice of a chunk or of a whole answer.
+type delta struct {
+	index                           int64
+	finish, text                    scan.Value
+	content, refusal, calls, legacy scan.Value
+}
+
+func (d *delta) choice(c *scan.Cursor, doc []byte) {
+	if !c.EnterObject() {
+		c.Skip()
+		return
+	}
+	var scratch [32]byte
+	for key, ok := c.NextField(); ok; key, ok = c.NextField() {
+		switch string(key.Text(doc, scratch[:0])) {
+		case "index":
+			if v := c.Skip(); v.Kind == scan.Number {
+				d.index, _ = scan.Int(v.Raw(doc))
+			}
+		case "finish_reason":
+			d.finish = c.Skip()
+		case "text": // completions
+			d.text = c.Skip()
+		case "delta", "message":
+			d.message(c, doc)
+		default:
+			c.Skip()
+		}
+	}
+}
+
+func (d *delta) message(c *scan.Cursor, doc []byte) {
+	if !c.EnterObject() {
+		c.Skip()
+		return
+	}
+	var scratch [32]byte
+	for key, ok := c.NextField(); ok; key, ok = c.NextField() {
+		v := c.Skip()
+		switch string(key.Text(doc, scratch[:0])) {
+		case "content":
+			d.content = v
+		case "refusal":
+			d.refusal = v
+		case "tool_calls":
+			d.calls = v
+		case "function_call":
+			d.legacy = v
+		}
+	}
+}
+
+// feed passes the choice's pieces on. stream is nil for a whole answer, whose tool calls are whole too.
+func (d *delta) feed(doc []byte, sink AnswerSink, stream *Deltas) {
+	feedText(doc, d.text, sink.AnswerText)
+	switch d.content.Kind {
+	case scan.String:
+		feedText(doc, d.content, sink.AnswerText)
+	case scan.None, scan.Null:
+	default:
+		sink.BreakAnswer()
+	}
+	if d.refusal.Kind == scan.String && d.refusal.End-d.refusal.Start > 2 || d.legacy.Kind == scan.Object {
+		sink.BreakAnswer()
+	}
+	if d.calls.Kind != scan.Array {
+		return
+	}
+	if stream == nil {
+		stream = new(Deltas)
+	}
+	raw := d.calls.Raw(doc)
+	c := scan.New(raw)
+	c.EnterArray()
+	for at := 0; c.NextElem(); at++ {
+		stream.toolCall(&c, raw, at, sink)
+	}
+}
+
+// toolCall reads one element of tool_calls. Elements without an index, as in whole answers, have their place as index.
+func (s *Deltas) toolCall(c *scan.Cursor, doc []byte, at int, sink AnswerSink) {
+	if !c.EnterObject() {
+		c.Skip()
+		sink.BreakAnswer()
+		return
+	}
+	index := int64(at)
+	var name, arguments scan.Value
+	var scratch [32]byte
+	for key, ok := c.NextField(); ok; key, ok = c.NextField() {
+		switch string(key.Text(doc, scratch[:0])) {
+		case "index":
+			if v := c.Skip(); v.Kind == scan.Number {
+				index, _ = scan.Int(v.Raw(doc))
+			}
+		case "function":
+			if !c.EnterObject() {
+				c.Skip()
+				continue
+			}
+			for key, ok := c.NextField(); ok; key, ok = c.NextField() {
+				v := c.Skip()
+				switch string(key.Text(doc, scratch[:0])) {
+				case "name":
+					name = v
+				case "arguments":
+					arguments = v
+				}
+			}
+		default:
+			c.Skip()
+		}
+	}
+	switch {
+	case index == int64(s.call):
+		s.call++
+		if name.Kind != scan.String {
+			sink.BreakAnswer()
+			return
+		}
+		var buf [64]byte
+		sink.AnswerCall(name.Text(doc, buf[:0]))
+	case index != int64(s.call)-1, name.Kind == scan.String && name.End-name.Start > 2:
+		sink.BreakAnswer()
+		return
+	}
+	feedText(doc, arguments, sink.AnswerArguments)
+}
+
+// feedText passes a string's decoded bytes on in pieces.
+func feedText(doc []byte, v scan.Value, to func([]byte)) {
+	if v.Kind != scan.String {
+		return
+	}
+	raw := v.Inner(doc)
+	if !v.Escaped {
+		to(raw)
+		return
+	}
+	var buf [512]byte
+	for len(raw) > 0 {
+		n, used := scan.Decode(buf[:], raw)
+		to(buf[:n])
+		raw = raw[used:]
+	}
+}
