@@ -34,6 +34,8 @@ func bubble(t *testing.T, f func(t *testing.T, n *Net, client, server *Conn)) {
 		_ = l.Close()
 		n.HealAll()
 		time.Sleep(time.Minute) // what is on its way arrives
+		n.mu.Lock()
+		defer n.mu.Unlock()
 		if len(n.conns) != 0 {
 			t.Errorf("%d connections are still held", len(n.conns))
 		}
