@@ -1,0 +1,53 @@
+// Package enginesim is a simulated inference engine: a replica that schedules,
+// caches, times and speaks like vLLM (and, in outline, like SGLang or
+// llama.cpp) without a model behind it. Routers are tested and measured against
+// it, so it must not flatter them: whether a prefix is cached, how long a
+// prefill takes and what a queue costs follow from the bytes it was sent.
+//
+// # What it imitates
+//
+//   - Scheduling of vLLM V1: one step at a time; each step has a token budget;
+//     running requests first (one token per decoding stream, then the rest of a
+//     begun prefill), then waiting ones first come first served, prefills cut
+//     into chunks by the budget; a bound on running requests; preemption of the
+//     youngest running request, by recomputation, when a block is missing.
+//   - The KV cache: blocks of 16 tokens for prompts and outputs, pinned while in
+//     use, identified by a hash chain (parent, token ids, adapter and
+//     cache_salt), found again by later requests, the last prompt token always
+//     computed anew; freed blocks wait in an LRU queue, the tail of a request
+//     before its head.
+//   - Time: steps take what measured prefill and decode times of llama2-70b on
+//     A100 and H100 say (calibration/), so prefills delay the streams beside
+//     them and time per token grows with the batch.
+//   - Text: a deterministic, prefix-stable tokeniser and a ChatML-like
+//     template; generated text, sent back as history, has the token ids it had
+//     when generated.
+//   - The wire: OpenAI-compatible endpoints, event streams, usage, error bodies,
+//     metrics, idle keep-alive of 5 s, abort when the client closes.
+//   - Failure, on command: see Fault.
+//
+// # What it does not imitate
+//
+//   - Any meaning: answers are random words. No tool calls, log probabilities,
+//     stop strings, structured output, reasoning or beam search; such fields are
+//     accepted and ignored.
+//   - Blocks become shareable when the step that computes them ends. vLLM lets a
+//     request scheduled later in the same step share them as well.
+//   - Draft tokens, pipelining of steps, several ranks, CPU offload, sliding
+//     windows, priorities, KV events.
+//   - A vocabulary: token ids are hashes of pieces of text, about 4 bytes per
+//     token in ASCII text and 1.7 elsewhere. A tokeniser that merges across the
+//     end of a prompt is not modelled.
+//   - Prefill/decode transfer takes no time: a request that names remote blocks
+//     gets its prompt's blocks at once and computes the last token.
+//   - The SGLang and llama.cpp kinds differ in paths, metrics, usage and errors
+//     only; both run the same scheduler and block cache (SGLang's tree and
+//     llama.cpp's slots evict otherwise).
+//
+// # Use
+//
+// Core is the scheduler alone: pure, without goroutines or a clock. Engine runs
+// a Core against package time and answers HTTP; in a testing/synctest bubble its
+// times are exact. All of it is deterministic given Config.Seed and the order
+// and times of arrival.
+package enginesim

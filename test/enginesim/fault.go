@@ -1,0 +1,169 @@
+package enginesim
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+)
+
+// FaultKind names a way to fail.
+type FaultKind string
+
+// Faults. Those on requests concern inference paths only; /sim paths never fail.
+const (
+	FaultStatus        FaultKind = "status"         // answer with Status, do nothing
+	FaultReset         FaultKind = "reset"          // TCP RST after AfterEvents stream events
+	FaultFin           FaultKind = "fin"            // close without the final chunk after AfterEvents events
+	FaultSilence       FaultKind = "silence"        // stop sending after AfterEvents events, socket open
+	FaultSlow          FaultKind = "slow"           // steps take Factor times as long
+	FaultHangMetrics   FaultKind = "hang_metrics"   // /metrics does not answer
+	FaultMetricsStatus FaultKind = "metrics_status" // /metrics answers Status
+	FaultHealth        FaultKind = "health"         // /health answers Status (default 503)
+	FaultRestart       FaultKind = "restart"        // running requests die, cache and counters start over; then loading for Duration
+	FaultWipe          FaultKind = "wipe"           // the cache is cleared, nothing else
+	FaultLoading       FaultKind = "loading"        // every path answers 503
+	FaultNone          FaultKind = "none"           // ends all faults
+)
+
+// Fault is a failure on command. One of each kind may be active; a new one
+// replaces it. It ends after Count requests, after Duration, or with FaultNone,
+// whichever comes first. Restart and wipe happen once.
+type Fault struct {
+	Kind        FaultKind
+	Status      int           // of status (required), metrics_status and health (default 503)
+	RetryAfter  int           // seconds, of status; 0 = no header
+	Body        string        // of status; "" = an error body of the engine's kind
+	Count       int           // requests it applies to; 0 = no bound
+	Duration    time.Duration // 0 = no bound
+	AfterEvents int           // events sent before reset, fin, silence; 0 = before the response header
+	Factor      float64       // of slow, > 0
+}
+
+type faultJSON struct {
+	Kind        FaultKind `json:"kind"`
+	Status      int       `json:"status,omitempty"`
+	RetryAfter  int       `json:"retry_after_s,omitempty"`
+	Body        string    `json:"body,omitempty"`
+	Count       int       `json:"count,omitempty"`
+	DurationMs  float64   `json:"duration_ms,omitempty"`
+	AfterEvents int       `json:"after_events,omitempty"`
+	Factor      float64   `json:"factor,omitempty"`
+}
+
+// MarshalJSON writes the form POST /sim/fault takes.
+func (f Fault) MarshalJSON() ([]byte, error) {
+	return json.Marshal(faultJSON{
+		f.Kind, f.Status, f.RetryAfter, f.Body, f.Count,
+		float64(f.Duration) / float64(time.Millisecond), f.AfterEvents, f.Factor,
+	})
+}
+
+// UnmarshalJSON reads the form POST /sim/fault takes.
+func (f *Fault) UnmarshalJSON(b []byte) error {
+	var w faultJSON
+	if err := json.Unmarshal(b, &w); err != nil {
+		return err
+	}
+	*f = Fault{
+		w.Kind, w.Status, w.RetryAfter, w.Body, w.Count,
+		time.Duration(w.DurationMs * float64(time.Millisecond)), w.AfterEvents, w.Factor,
+	}
+	return nil
+}
+
+// validate fills defaults and refuses what has no meaning.
+func (f *Fault) validate() error {
+	if f.Count < 0 || f.Duration < 0 || f.AfterEvents < 0 {
+		return fmt.Errorf("fault %q: negative count, duration or after_events", f.Kind)
+	}
+	switch f.Kind {
+	case FaultMetricsStatus, FaultHealth, FaultStatus:
+		if f.Status == 0 && f.Kind != FaultStatus {
+			f.Status = 503
+		}
+		if f.Status < 200 || f.Status > 599 {
+			return fmt.Errorf("fault %q: status %d is not in 200..599", f.Kind, f.Status)
+		}
+	case FaultSlow:
+		if f.Factor <= 0 {
+			return fmt.Errorf("fault slow: factor %v is not positive", f.Factor)
+		}
+	case FaultReset, FaultFin, FaultSilence, FaultHangMetrics, FaultRestart, FaultWipe, FaultLoading, FaultNone:
+	default:
+		return fmt.Errorf("unknown fault %q", f.Kind)
+	}
+	return nil
+}
+
+// faults holds the active ones. Guarded by Engine.mu.
+type faults struct {
+	active  map[FaultKind]*activeFault
+	changed chan struct{} // closed and replaced at every change
+	clears  int           // times all were ended
+}
+
+type activeFault struct {
+	Fault
+	left  int // uses left, with Count > 0
+	age   int // faults.clears when it was set
+	until time.Time
+}
+
+func newFaults() faults {
+	return faults{active: map[FaultKind]*activeFault{}, changed: make(chan struct{})}
+}
+
+func (f *faults) set(now time.Time, x Fault) {
+	a := &activeFault{Fault: x, left: x.Count, age: f.clears}
+	if x.Duration > 0 {
+		a.until = now.Add(x.Duration)
+	}
+	f.active[x.Kind] = a
+	f.wake()
+}
+
+func (f *faults) clear() {
+	clear(f.active)
+	f.clears++
+	f.wake()
+}
+
+func (f *faults) wake() {
+	close(f.changed)
+	f.changed = make(chan struct{})
+}
+
+// get returns the active fault of a kind, or nil.
+func (f *faults) get(now time.Time, k FaultKind) *activeFault {
+	a := f.active[k]
+	if a == nil {
+		return nil
+	}
+	if !a.until.IsZero() && !now.Before(a.until) {
+		delete(f.active, k)
+		return nil
+	}
+	return a
+}
+
+// use is get, and counts one use.
+func (f *faults) use(now time.Time, k FaultKind) *activeFault {
+	a := f.get(now, k)
+	if a != nil && a.Count > 0 {
+		if a.left--; a.left == 0 {
+			delete(f.active, k)
+		}
+	}
+	return a
+}
+
+// list returns the active faults.
+func (f *faults) list(now time.Time) []Fault {
+	out := []Fault{}
+	for k := range f.active {
+		if a := f.get(now, k); a != nil {
+			out = append(out, a.Fault)
+		}
+	}
+	return out
+}

@@ -1,0 +1,233 @@
+package enginesim
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/tidwall/gjson"
+)
+
+// apiError is an answer with an error body.
+type apiError struct {
+	status  int
+	kind    string
+	message string
+	param   string // "" = null
+	prompt  int    // prompt tokens, of a context overflow
+}
+
+func (e *apiError) Error() string { return e.message }
+
+func badRequest(format string, args ...any) *apiError {
+	return &apiError{status: http.StatusBadRequest, kind: "BadRequestError", message: fmt.Sprintf(format, args...)}
+}
+
+// request is what the engine reads of a body; everything else is ignored.
+type request struct {
+	model           string // as asked; "" = base
+	adapter         string
+	stream          bool
+	includeUsage    bool
+	continuousUsage bool
+	n               int
+	limit           int // max_tokens; -1 = none
+	min             int
+	ignoreEOS       bool
+	salt            string
+	dimensions      int
+	base64          bool
+	remoteDecode    bool // prefill for another engine
+	remotePrefill   bool // the prompt's blocks come from another engine
+	messages, tools gjson.Result
+	prompt, input   gjson.Result
+}
+
+const maxSequences = 4096 // per request
+
+// parse reads a body. As in Python, the last of repeated keys counts and null is
+// the same as absent. The result refers to body.
+func (e *Engine) parse(body []byte) (*request, *apiError) {
+	if !utf8.Valid(body) || !gjson.ValidBytes(body) {
+		return nil, badRequest("[{'type': 'json_invalid', 'loc': ('body', 0), 'msg': 'JSON decode error', 'input': {}}]")
+	}
+	root := gjson.Parse(view(body))
+	if !root.IsObject() {
+		return nil, badRequest("[{'type': 'model_attributes_type', 'loc': ('body',), 'msg': 'Input should be a valid dictionary or object to extract fields from'}]")
+	}
+	r := &request{n: 1, limit: -1}
+	var err *apiError
+	var completionLimit gjson.Result
+	root.ForEach(func(k, v gjson.Result) bool {
+		if v.Type == gjson.Null {
+			return true
+		}
+		switch k.Str {
+		case "model":
+			if v.Type != gjson.String {
+				err = invalid("model", "Input should be a valid string")
+				return false
+			}
+			r.model = v.Str
+		case "messages":
+			r.messages = v
+		case "tools":
+			r.tools = v
+		case "prompt":
+			r.prompt = v
+		case "input":
+			r.input = v
+		case "stream":
+			r.stream, err = boolean(k.Str, v)
+		case "stream_options":
+			r.includeUsage = v.Get("include_usage").Bool()
+			r.continuousUsage = v.Get("continuous_usage_stats").Bool()
+		case "n":
+			r.n, err = integer(k.Str, v, 1)
+		case "max_tokens":
+			r.limit, err = integer(k.Str, v, 1)
+		case "max_completion_tokens":
+			completionLimit = v
+		case "min_tokens":
+			r.min, err = integer(k.Str, v, 0)
+		case "ignore_eos":
+			r.ignoreEOS, err = boolean(k.Str, v)
+		case "cache_salt":
+			if v.Type != gjson.String || v.Str == "" {
+				err = badRequest("Parameter 'cache_salt' must be a non-empty string if provided.")
+			}
+			r.salt = v.Str
+		case "dimensions":
+			r.dimensions, err = integer(k.Str, v, 1)
+		case "encoding_format":
+			r.base64 = v.Str == "base64"
+		case "kv_transfer_params":
+			r.remoteDecode = v.Get("do_remote_decode").Bool()
+			r.remotePrefill = v.Get("do_remote_prefill").Bool()
+		}
+		return err == nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	if completionLimit.Exists() {
+		if r.limit, err = integer("max_completion_tokens", completionLimit, 1); err != nil {
+			return nil, err
+		}
+	}
+	if r.n > maxSequences {
+		return nil, badRequest("n must be at most %d, got %d.", maxSequences, r.n)
+	}
+	if r.limit >= 0 && r.min > r.limit {
+		return nil, badRequest("min_tokens must be less than or equal to max_tokens=%d, got %d.", r.limit, r.min)
+	}
+	return r, e.resolve(r)
+}
+
+// resolve finds the model. SGLang and llama.cpp serve any name from the base
+// model.
+func (e *Engine) resolve(r *request) *apiError {
+	switch {
+	case slices.Contains(e.cfg.Adapters, r.model):
+		r.model = e.cfg.Adapters[slices.Index(e.cfg.Adapters, r.model)]
+		r.adapter = r.model
+	case r.model == "" || r.model == e.cfg.Model:
+		r.model = e.cfg.Model
+	case e.cfg.Kind == VLLM:
+		return &apiError{status: http.StatusNotFound, kind: "NotFoundError", param: "model", message: fmt.Sprintf("The model `%s` does not exist.", r.model)}
+	default:
+		r.model = strings.Clone(r.model) // don't keep the body
+	}
+	return nil
+}
+
+func invalid(field, message string) *apiError {
+	return badRequest("[{'type': 'value_error', 'loc': ('body', '%s'), 'msg': '%s'}]", field, message)
+}
+
+// boolean accepts what the engines' validation takes for one.
+func boolean(field string, v gjson.Result) (bool, *apiError) {
+	switch v.Raw {
+	case "true", "1", `"true"`, `"1"`, `"yes"`, `"on"`:
+		return true, nil
+	case "false", "0", `"false"`, `"0"`, `"no"`, `"off"`:
+		return false, nil
+	}
+	return false, invalid(field, "Input should be a valid boolean")
+}
+
+// integer accepts whole numbers, also in a string, from least up to 2^31.
+func integer(field string, v gjson.Result, least int) (int, *apiError) {
+	f := v.Float()
+	if (v.Type != gjson.Number && v.Type != gjson.String) || f != float64(int64(f)) || v.Type == gjson.String && fmt.Sprint(int64(f)) != v.Str {
+		return 0, invalid(field, "Input should be a valid integer")
+	}
+	if f < float64(least) {
+		return 0, badRequest("%s must be at least %d, got %s.", field, least, v.Raw)
+	}
+	return int(min(f, 1<<31)), nil
+}
+
+const markText uint32 = 7 // begins a text completion's prompt
+
+// prompts renders a text completion's or an embedding's input: a string, token
+// ids, or a list of either. Token ids are used as they are.
+func prompts(field string, v gjson.Result) ([][]uint32, *apiError) {
+	bad := invalid(field, "Input should be a string, a list of strings, a list of token ids or a list of lists of token ids")
+	switch {
+	case v.Type == gjson.String:
+		return [][]uint32{textPrompt(v.Str)}, nil
+	case !v.IsArray():
+		return nil, bad
+	}
+	first := v.Get("0")
+	if !first.Exists() {
+		return nil, invalid(field, "List should have at least 1 item")
+	}
+	if first.Type == gjson.Number {
+		ids, ok := tokenIDs(v)
+		if !ok {
+			return nil, bad
+		}
+		return [][]uint32{ids}, nil
+	}
+	var out [][]uint32
+	good := true
+	v.ForEach(func(_, x gjson.Result) bool {
+		switch {
+		case x.Type == gjson.String && first.Type == gjson.String:
+			out = append(out, textPrompt(x.Str))
+		case x.IsArray() && first.IsArray():
+			var ids []uint32
+			ids, good = tokenIDs(x)
+			good = good && len(ids) > 0
+			out = append(out, ids)
+		default:
+			good = false
+		}
+		return good && len(out) <= maxSequences
+	})
+	if !good || len(out) > maxSequences {
+		return nil, bad
+	}
+	return out, nil
+}
+
+func textPrompt(s string) []uint32 {
+	return AppendTokens(append(make([]uint32, 0, len(s)/4+8), markText), s)
+}
+
+func tokenIDs(v gjson.Result) ([]uint32, bool) {
+	var ids []uint32
+	ok := true
+	v.ForEach(func(_, x gjson.Result) bool {
+		n := x.Int()
+		if ok = x.Type == gjson.Number && n >= 0 && n < 1<<32 && float64(n) == x.Num; ok {
+			ids = append(ids, uint32(n))
+		}
+		return ok
+	})
+	return ids, ok
+}

@@ -1,0 +1,405 @@
+package enginesim
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// memListener is a listener of in-memory connections.
+type memListener struct {
+	conns chan net.Conn
+	done  chan struct{}
+	once  sync.Once
+}
+
+func newMemListener() *memListener {
+	return &memListener{conns: make(chan net.Conn), done: make(chan struct{})}
+}
+
+func (l *memListener) Accept() (net.Conn, error) {
+	select {
+	case c := <-l.conns:
+		return c, nil
+	case <-l.done:
+		return nil, net.ErrClosed
+	}
+}
+
+func (l *memListener) Close() error {
+	l.once.Do(func() { close(l.done) })
+	return nil
+}
+
+func (l *memListener) Addr() net.Addr { return &net.UnixAddr{Name: "mem", Net: "unix"} }
+
+func (l *memListener) dial(ctx context.Context, _, _ string) (net.Conn, error) {
+	client, server := net.Pipe()
+	select {
+	case l.conns <- server:
+		return client, nil
+	case <-l.done:
+		return nil, net.ErrClosed
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// sim is an engine under test with a client of its own.
+type sim struct {
+	*Engine
+	t      *testing.T
+	client *http.Client
+	url    string
+}
+
+// simpleConfig has steps of 10 ms + 1 ms per 10 prefill tokens + 1 ms per stream.
+func simpleConfig() Config {
+	cfg := DefaultConfig()
+	cfg.Profile, cfg.Model = "simple", "m"
+	cfg.SimplePerStream = time.Millisecond
+	return cfg
+}
+
+// serve runs an engine until the test's function returns.
+func serve(t *testing.T, cfg Config, ln net.Listener, dial func(context.Context, string, string) (net.Conn, error), f func(*sim)) {
+	t.Helper()
+	e := New(cfg)
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- e.Serve(ctx, ln) }()
+	tr := &http.Transport{DialContext: dial, DisableCompression: true}
+	s := &sim{Engine: e, t: t, client: &http.Client{Transport: tr}, url: "http://" + ln.Addr().String()}
+	if dial != nil {
+		s.url = "http://engine"
+	}
+	defer func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("serve: %v", err)
+		}
+		tr.CloseIdleConnections()
+	}()
+	f(s)
+}
+
+// bubble runs f against an engine in a synctest bubble.
+func bubble(t *testing.T, cfg Config, f func(*testing.T, *sim)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		ln := newMemListener()
+		serve(t, cfg, ln, ln.dial, func(s *sim) { f(t, s) })
+	})
+}
+
+// loopback runs f against an engine on a TCP socket.
+func loopback(t *testing.T, cfg Config, f func(*sim)) {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	serve(t, cfg, ln, nil, f)
+}
+
+func (s *sim) do(ctx context.Context, method, path, body string, header ...string) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, method, s.url+path, strings.NewReader(body))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	for i := 0; i < len(header); i += 2 {
+		req.Header.Set(header[i], header[i+1])
+	}
+	return s.client.Do(req)
+}
+
+// post returns status and body; a broken answer fails the test.
+func (s *sim) post(path, body string, header ...string) (int, string) {
+	s.t.Helper()
+	return s.get("POST", path, body, header...)
+}
+
+func (s *sim) get(method, path, body string, header ...string) (int, string) {
+	s.t.Helper()
+	resp, err := s.do(context.Background(), method, path, body, header...)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return resp.StatusCode, string(b)
+}
+
+type reply struct {
+	ID      string `json:"id"`
+	Model   string `json:"model"`
+	Choices []struct {
+		Index   int    `json:"index"`
+		Text    string `json:"text"`
+		Message struct {
+			Content string `json:"content"`
+		} `json:"message"`
+		FinishReason string `json:"finish_reason"`
+	} `json:"choices"`
+	Usage struct {
+		Prompt     int `json:"prompt_tokens"`
+		Completion int `json:"completion_tokens"`
+		Total      int `json:"total_tokens"`
+		Details    *struct {
+			Cached int `json:"cached_tokens"`
+		} `json:"prompt_tokens_details"`
+	} `json:"usage"`
+	KV map[string]any `json:"kv_transfer_params"`
+}
+
+func (s *sim) ask(path, body string) reply {
+	s.t.Helper()
+	status, b := s.post(path, body)
+	if status != 200 {
+		s.t.Fatalf("status %d: %s", status, b)
+	}
+	var r reply
+	if err := json.Unmarshal([]byte(b), &r); err != nil {
+		s.t.Fatalf("%v in %s", err, b)
+	}
+	return r
+}
+
+const chatPath, textPath = "/v1/chat/completions", "/v1/completions"
+
+// frame is a stream event and when it came.
+type frame struct {
+	data string
+	at   time.Duration
+}
+
+// frames reads events until the stream ends and returns them with its error.
+func frames(start time.Time, body io.Reader) ([]frame, error) {
+	var out []frame
+	r := bufio.NewReader(body)
+	for {
+		line, err := r.ReadString('\n')
+		if err != nil {
+			if errors.Is(err, io.EOF) {
+				err = nil
+			}
+			return out, err
+		}
+		if d, ok := strings.CutPrefix(line, "data: "); ok {
+			out = append(out, frame{strings.TrimSpace(d), time.Since(start)})
+		}
+	}
+}
+
+// The prompt of the exact stream tests as token ids, and its answer: 100 tokens
+// prefill in 10 + 10 = 20 ms after 1 ms on the way in, then 11 ms per token.
+func tokenPrompt(n int) string {
+	var b bytes.Buffer
+	b.WriteByte('[')
+	for i := range n {
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		fmt.Fprint(&b, 5000+i)
+	}
+	b.WriteByte(']')
+	return b.String()
+}
+
+func TestStreamTimesAreExactInABubble(t *testing.T) {
+	bubble(t, simpleConfig(), func(t *testing.T, s *sim) {
+		start := time.Now()
+		resp, err := s.do(t.Context(), "POST", textPath, `{"model":"m","prompt":`+tokenPrompt(100)+`,"max_tokens":3,"stream":true}`)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		if at := time.Since(start); at != 0 {
+			t.Errorf("header after %v, want at once", at)
+		}
+		got, err := frames(start, resp.Body)
+		if err != nil || len(got) != 4 {
+			t.Fatalf("%v, %v", got, err)
+		}
+		for i, want := range []time.Duration{21 * msec, 32 * msec, 43 * msec, 43 * msec} {
+			if got[i].at != want {
+				t.Errorf("event %d at %v, want %v", i, got[i].at, want)
+			}
+		}
+		rec := s.Record().Requests[0]
+		if d := rec.FirstToken.Sub(rec.Arrival); d != 21*msec {
+			t.Errorf("recorded first token after %v", d)
+		}
+		if d := rec.End.Sub(rec.Arrival); d != 43*msec || rec.Outcome != OutcomeFinished || rec.Events != 4 || rec.OutputTokens != 3 {
+			t.Errorf("record %+v, end after %v", rec, d)
+		}
+	})
+}
+
+func TestStreamBytes(t *testing.T) {
+	bubble(t, simpleConfig(), func(t *testing.T, s *sim) {
+		created := time.Now().Unix()
+		_, got := s.post(chatPath, `{"model":"m","messages":[{"role":"user","content":"hi"}],"max_tokens":2,"stream":true,"stream_options":{"include_usage":true}}`, "X-Request-Id", "r1")
+		g := generator{seed: s.gen(`{"messages":[{"role":"user","content":"hi"}]}`), tokens: 2}
+		head := fmt.Sprintf(`data: {"id":"chatcmpl-r1","object":"chat.completion.chunk","created":%d,"model":"m","choices":[`, created)
+		want := head + `{"index":0,"delta":{"role":"assistant","content":""},"logprobs":null,"finish_reason":null}]}` + "\n\n" +
+			head + `{"index":0,"delta":{"content":"` + string(g.appendPiece(nil, 0)) + `"},"logprobs":null,"finish_reason":null}]}` + "\n\n" +
+			head + `{"index":0,"delta":{"content":"` + string(g.appendPiece(nil, 1)) + `"},"logprobs":null,"finish_reason":"length","stop_reason":null}]}` + "\n\n" +
+			head + `],"usage":{"prompt_tokens":9,"total_tokens":11,"completion_tokens":2,"prompt_tokens_details":{"cached_tokens":0}}}` + "\n\n" +
+			"data: [DONE]\n\n"
+		if got != want {
+			t.Errorf("got\n%s\nwant\n%s", got, want)
+		}
+	})
+}
+
+// gen returns the seed of the answer to a chat body.
+func (s *sim) gen(body string) uint64 {
+	s.t.Helper()
+	c, _, err := s.prepare(s.chat(), &RequestRecord{}, []byte(body))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return c.gens[0].seed
+}
+
+// A chat sent back with its answer and a new question hits all whole blocks of
+// the first prompt and of the answer.
+func TestFollowUpHitsPromptAndAnswer(t *testing.T) {
+	bubble(t, simpleConfig(), func(t *testing.T, s *sim) {
+		question := strings.Repeat("why is the sky blue? ", 20)
+		for _, limit := range []string{`,"max_tokens":50`, ``} { // end by length, end by the model's own mark
+			history := `{"role":"system","content":"be brief` + limit2(limit) + `"},{"role":"user","content":"` + question + `"}`
+			first := s.ask(chatPath, `{"model":"m","messages":[`+history+`]`+limit+`}`)
+			answer, _ := json.Marshal(first.Choices[0].Message.Content)
+			history += `,{"role":"assistant","content":` + string(answer) + `},{"role":"user","content":"go on"}`
+			second := s.ask(chatPath, `{"model":"m","messages":[`+history+`],"max_tokens":1}`)
+			// Computed were the prompt and all output tokens but the last one.
+			want := (first.Usage.Prompt + first.Usage.Completion - 1) / 16 * 16
+			if got := second.Usage.Details.Cached; got != want {
+				t.Errorf("limit %q: cached %d, want %d of %d + %d", limit, got, want, first.Usage.Prompt, first.Usage.Completion)
+			}
+		}
+	})
+}
+
+func limit2(s string) string { return fmt.Sprint(len(s)) }
+
+func TestTextFollowUpHits(t *testing.T) {
+	bubble(t, simpleConfig(), func(t *testing.T, s *sim) {
+		prompt := strings.Repeat("Once upon a time. ", 10) + "The end"
+		first := s.ask(textPath, `{"model":"m","prompt":"`+prompt+`","max_tokens":40}`)
+		second := s.ask(textPath, `{"model":"m","prompt":"`+prompt+first.Choices[0].Text+` and more","max_tokens":1}`)
+		if got, want := second.Usage.Details.Cached, (first.Usage.Prompt+39)/16*16; got != want {
+			t.Errorf("cached %d, want %d", got, want)
+		}
+	})
+}
+
+func TestDisconnectAbortsAtOnce(t *testing.T) {
+	for _, stream := range []bool{true, false} {
+		bubble(t, simpleConfig(), func(t *testing.T, s *sim) {
+			ctx, cancel := context.WithCancel(t.Context())
+			body := fmt.Sprintf(`{"model":"m","prompt":%s,"max_tokens":1000,"stream":%v}`, tokenPrompt(100), stream)
+			done := make(chan struct{})
+			go func() {
+				defer close(done)
+				resp, err := s.do(ctx, "POST", textPath, body)
+				if err == nil {
+					_, _ = io.Copy(io.Discard, resp.Body)
+					resp.Body.Close()
+				}
+			}()
+			time.Sleep(500 * msec)
+			if l := s.Load(); l.Running != 1 || l.UsedBlocks == 0 {
+				t.Fatalf("load %+v", l)
+			}
+			cancel()
+			synctest.Wait()
+			if l := s.Load(); l.Running != 0 || l.UsedBlocks != 0 {
+				t.Errorf("stream %v: load after disconnect %+v", stream, l)
+			}
+			<-done
+			rec := s.Record()
+			r := rec.Requests[0]
+			if r.Outcome != OutcomeAborted || r.End.Sub(r.Arrival) != 500*msec || rec.Aborted != 1 {
+				t.Errorf("stream %v: record %+v", stream, r)
+			}
+			// Tokens at 21, 32, ... : 1 + (500-21)/11 = 44.
+			if r.OutputTokens != 44 {
+				t.Errorf("stream %v: %d tokens, want 44", stream, r.OutputTokens)
+			}
+		})
+	}
+}
+
+func TestDisconnectOnARealSocket(t *testing.T) {
+	loopback(t, simpleConfig(), func(s *sim) {
+		ctx, cancel := context.WithCancel(s.t.Context())
+		resp, err := s.do(ctx, "POST", textPath, `{"model":"m","prompt":"x","max_tokens":100000,"stream":true}`)
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		if _, err := resp.Body.Read(make([]byte, 1)); err != nil {
+			s.t.Fatal(err)
+		}
+		cancel()
+		eventually(s.t, func() bool { return s.Load().UsedBlocks == 0 && s.Record().Aborted == 1 })
+	})
+}
+
+func eventually(t *testing.T, ok func() bool) {
+	t.Helper()
+	deadline := time.After(5 * time.Second)
+	tick := time.NewTicker(2 * time.Millisecond)
+	defer tick.Stop()
+	for !ok() {
+		select {
+		case <-deadline:
+			t.Fatal("not within 5 s")
+		case <-tick.C:
+		}
+	}
+}
+
+func TestIdleConnectionIsClosedAfterFiveSeconds(t *testing.T) {
+	bubble(t, simpleConfig(), func(t *testing.T, s *sim) {
+		ln := s.client.Transport.(*http.Transport).DialContext
+		conn, err := ln(t.Context(), "", "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		fmt.Fprintf(conn, "GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
+		r := bufio.NewReader(conn)
+		if _, err := http.ReadResponse(r, nil); err != nil {
+			t.Fatal(err)
+		}
+		start := time.Now()
+		if _, err := r.ReadByte(); !errors.Is(err, io.EOF) {
+			t.Fatalf("read: %v", err)
+		}
+		if d := time.Since(start); d != 5*time.Second {
+			t.Errorf("closed after %v", d)
+		}
+	})
+}
