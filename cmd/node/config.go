@@ -1,0 +1,204 @@
+package node
+
+import (
+	"time"
+
+	"github.com/hearsay-llm/hearsay/state"
+)
+
+// Config says how one node runs. The zero value is not valid: start from
+// Defaults. Keys are the yaml names; every key outside pools is also an
+// environment variable HEARSAY_SECTION_KEY.
+type Config struct {
+	Node    NodeConfig    `yaml:"node"`
+	Listen  ListenConfig  `yaml:"listen"`
+	Cluster ClusterConfig `yaml:"cluster"`
+	API     APIConfig     `yaml:"api"`
+	Admin   AdminConfig   `yaml:"admin"`
+	Log     LogConfig     `yaml:"log"`
+	Pools   []PoolConfig  `yaml:"pools"`
+}
+
+// NodeConfig names this node and its place on disk.
+type NodeConfig struct {
+	Name    string `yaml:"name"`     // default: the host name
+	DataDir string `yaml:"data_dir"` // node id, sketch, Raft log; default ./hearsay-data
+}
+
+// ListenConfig holds the addresses this node listens on.
+type ListenConfig struct {
+	API       string `yaml:"api"`       // clients
+	Admin     string `yaml:"admin"`     // operators: admin API and metrics
+	Cluster   string `yaml:"cluster"`   // memberlist; the mesh and Raft use the next port
+	Advertise string `yaml:"advertise"` // host that other nodes reach this one by; default: the cluster address's host
+}
+
+// ClusterConfig says which cluster this node belongs to.
+type ClusterConfig struct {
+	Name            string   `yaml:"name"`             // nodes of other names are refused
+	Join            []string `yaml:"join"`             // host:port of other nodes' cluster address
+	BootstrapExpect int      `yaml:"bootstrap_expect"` // nodes that must see each other before the first start of a cluster
+	Voters          int      `yaml:"voters"`           // Raft voters: 1, 3 or 5
+	SecretFile      string   `yaml:"secret_file"`      // shared secret that encrypts and authenticates all cluster traffic
+	Insecure        bool     `yaml:"insecure"`         // allow a cluster address beyond loopback without a secret
+	Sharing         bool     `yaml:"sharing"`          // tell other routers about load and prefixes; false only for comparisons
+}
+
+// APIConfig bounds the client API.
+type APIConfig struct {
+	MaxBody          Bytes         `yaml:"max_body"`
+	MaxHeader        Bytes         `yaml:"max_header"`
+	MaxConnections   int           `yaml:"max_connections"`
+	ConnectionMaxAge time.Duration `yaml:"connection_max_age"`
+	Debug            bool          `yaml:"debug"` // answer x-hearsay-debug: 1 with pick headers
+}
+
+// AdminConfig protects the admin API.
+type AdminConfig struct {
+	TokenFile string `yaml:"token_file"` // required when admin listens beyond loopback
+}
+
+// LogConfig is the logger's.
+type LogConfig struct {
+	Level  string `yaml:"level"`  // debug | info | warn | error
+	Format string `yaml:"format"` // json | console
+}
+
+// PoolConfig is one pool as the file has it. See state.PoolSpec.
+type PoolConfig struct {
+	Name          string          `yaml:"name"`
+	Model         string          `yaml:"model"`
+	Aliases       []string        `yaml:"aliases"`
+	UpstreamModel string          `yaml:"upstream_model"`
+	Engine        string          `yaml:"engine"`
+	Policy        string          `yaml:"policy"`
+	Replicas      []ReplicaConfig `yaml:"replicas"`
+	APIKeyEnv     string          `yaml:"api_key_env"`
+	SLO           SLOConfig       `yaml:"slo"`
+	Breaker       BreakerConfig   `yaml:"breaker"`
+	Drain         DrainConfig     `yaml:"drain"`
+	Timeouts      TimeoutConfig   `yaml:"timeouts"`
+	Retry         RetryConfig     `yaml:"retry"`
+	Scale         ScaleConfig     `yaml:"scale"`
+}
+
+// ReplicaConfig is one static replica.
+type ReplicaConfig struct {
+	URL  string `yaml:"url"`
+	Role string `yaml:"role"` // both
+}
+
+// SLOConfig holds what good latency means in a pool.
+type SLOConfig struct {
+	TTFT time.Duration `yaml:"ttft"`
+	ITL  time.Duration `yaml:"itl"`
+}
+
+// BreakerConfig says when a failing replica is ejected.
+type BreakerConfig struct {
+	Failures   int           `yaml:"failures"`
+	Open       time.Duration `yaml:"open"`
+	MaxEjected Percent       `yaml:"max_ejected"`
+}
+
+// DrainConfig bounds how long a draining replica's streams may run on.
+type DrainConfig struct {
+	Deadline time.Duration `yaml:"deadline"`
+}
+
+// TimeoutConfig bounds one request's phases.
+type TimeoutConfig struct {
+	Connect   time.Duration `yaml:"connect"`
+	FirstByte time.Duration `yaml:"first_byte"`
+	Idle      time.Duration `yaml:"idle"`
+	Total     time.Duration `yaml:"total"`
+}
+
+// RetryConfig bounds the tries of one request.
+type RetryConfig struct {
+	Attempts int `yaml:"attempts"`
+}
+
+// ScaleConfig bounds the size of a pool and names who changes it.
+type ScaleConfig struct {
+	Min        int           `yaml:"min"`
+	Max        int           `yaml:"max"`
+	Actuator   string        `yaml:"actuator"` // dry_run | process
+	Cooldown   time.Duration `yaml:"cooldown"`
+	DownWindow time.Duration `yaml:"down_window"`
+	Command    []string      `yaml:"command"` // process: argv; {port} is the port to listen on
+	Dir        string        `yaml:"dir"`     // process: state and logs; default data_dir/process
+}
+
+// Defaults returns the configuration of a node that was told nothing.
+func Defaults() Config {
+	return Config{
+		Node:   NodeConfig{DataDir: "./hearsay-data"},
+		Listen: ListenConfig{API: ":8080", Admin: "127.0.0.1:8081", Cluster: "127.0.0.1:7946"},
+		Cluster: ClusterConfig{
+			Name: "default", BootstrapExpect: 1, Voters: 3, Sharing: true,
+		},
+		API: APIConfig{
+			MaxBody: 64 << 20, MaxHeader: 16 << 10, MaxConnections: 20000, ConnectionMaxAge: 10 * time.Minute,
+		},
+		Log: LogConfig{Level: "info", Format: "json"},
+	}
+}
+
+// setDefaults fills what a pool left out.
+func (p *PoolConfig) setDefaults() {
+	def := func(v *time.Duration, d time.Duration) {
+		if *v == 0 {
+			*v = d
+		}
+	}
+	num := func(v *int, n int) {
+		if *v == 0 {
+			*v = n
+		}
+	}
+	str := func(v *string, s string) {
+		if *v == "" {
+			*v = s
+		}
+	}
+	str(&p.Engine, string(state.EngineAuto))
+	str(&p.Policy, "ttft")
+	def(&p.SLO.TTFT, 2*time.Second)
+	def(&p.SLO.ITL, 100*time.Millisecond)
+	num(&p.Breaker.Failures, 5)
+	def(&p.Breaker.Open, 10*time.Second)
+	if p.Breaker.MaxEjected == 0 {
+		p.Breaker.MaxEjected = 0.5
+	}
+	def(&p.Drain.Deadline, 5*time.Minute)
+	def(&p.Timeouts.Connect, 2*time.Second)
+	def(&p.Timeouts.FirstByte, 10*time.Minute)
+	def(&p.Timeouts.Idle, 30*time.Second)
+	def(&p.Timeouts.Total, time.Hour)
+	num(&p.Retry.Attempts, 2)
+	if p.Scale.Max == 0 && p.Scale.Min == 0 {
+		p.Scale.Min, p.Scale.Max = 1, 8
+	}
+	str(&p.Scale.Actuator, "dry_run")
+	def(&p.Scale.Cooldown, time.Minute)
+	def(&p.Scale.DownWindow, 5*time.Minute)
+	for i := range p.Replicas {
+		str(&p.Replicas[i].Role, string(state.RoleBoth))
+	}
+}
+
+// Spec is the pool as the rest of the node knows it.
+func (p *PoolConfig) Spec() state.PoolSpec {
+	return state.PoolSpec{
+		Name: p.Name, Model: p.Model, Aliases: p.Aliases, UpstreamModel: p.UpstreamModel,
+		Engine: state.EngineKind(p.Engine), Policy: p.Policy, APIKeyEnv: p.APIKeyEnv,
+		SLOTTFT: p.SLO.TTFT, SLOITL: p.SLO.ITL,
+		ConnectTimeout: p.Timeouts.Connect, FirstByteTimeout: p.Timeouts.FirstByte,
+		IdleTimeout: p.Timeouts.Idle, TotalTimeout: p.Timeouts.Total, RetryAttempts: p.Retry.Attempts,
+		BreakerFailures: p.Breaker.Failures, BreakerOpen: p.Breaker.Open, BreakerMaxEjected: float64(p.Breaker.MaxEjected),
+		DrainDeadline: p.Drain.Deadline,
+		ScaleMin:      p.Scale.Min, ScaleMax: p.Scale.Max, ScaleActuator: p.Scale.Actuator,
+		ScaleCooldown: p.Scale.Cooldown, ScaleDownWindow: p.Scale.DownWindow,
+	}
+}

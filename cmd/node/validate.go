@@ -1,0 +1,187 @@
+package node
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/rs/zerolog"
+
+	"github.com/hearsay-llm/hearsay/state"
+)
+
+// policies, engines and actuators are the names a file may use.
+var (
+	engines   = []string{"auto", "vllm", "sglang", "llamacpp", "openai"}
+	actuators = []string{"dry_run", "process"}
+	roles     = []string{string(state.RoleBoth)}
+)
+
+// Validate reports every fault of the configuration at once, each with its key
+// and what to do.
+func (c *Config) Validate() error {
+	var v faults
+	if c.Node.DataDir == "" {
+		v.add("node.data_dir", "is empty: name a directory this node may write to")
+	}
+	v.addr("listen.api", c.Listen.API)
+	v.addr("listen.admin", c.Listen.Admin)
+	v.addr("listen.cluster", c.Listen.Cluster)
+	if _, port, err := net.SplitHostPort(c.Listen.Cluster); err == nil && port == "65535" {
+		v.add("listen.cluster", "port 65535 leaves no next port for the mesh")
+	}
+	if c.Cluster.Name == "" {
+		v.add("cluster.name", "is empty")
+	}
+	if c.Cluster.BootstrapExpect < 1 {
+		v.add("cluster.bootstrap_expect", "is %d: the number of nodes that start a cluster is at least 1", c.Cluster.BootstrapExpect)
+	}
+	if n := c.Cluster.Voters; n != 1 && n != 3 && n != 5 {
+		v.add("cluster.voters", "is %d: use 1, 3 or 5", n)
+	}
+	for _, j := range c.Cluster.Join {
+		v.addr("cluster.join", j)
+	}
+	if !loopback(c.Listen.Cluster) && c.Cluster.SecretFile == "" && !c.Cluster.Insecure {
+		v.add("listen.cluster", "%s is beyond loopback and cluster.secret_file is not set: set it, or cluster.insecure: true to run open", c.Listen.Cluster)
+	}
+	if !loopback(c.Listen.Admin) && c.Admin.TokenFile == "" {
+		v.add("listen.admin", "%s is beyond loopback and admin.token_file is not set", c.Listen.Admin)
+	}
+	if c.API.MaxBody < 1<<10 {
+		v.add("api.max_body", "is %d bytes: at least 1KiB", c.API.MaxBody)
+	}
+	if c.API.MaxHeader < 1<<10 {
+		v.add("api.max_header", "is %d bytes: at least 1KiB", c.API.MaxHeader)
+	}
+	if c.API.MaxConnections < 1 {
+		v.add("api.max_connections", "is %d: at least 1", c.API.MaxConnections)
+	}
+	if _, err := zerolog.ParseLevel(c.Log.Level); err != nil {
+		v.add("log.level", "%q: use debug, info, warn or error", c.Log.Level)
+	}
+	v.oneOf("log.format", c.Log.Format, []string{"json", "console"})
+	c.validatePools(&v)
+	return errors.Join(v...)
+}
+
+func (c *Config) validatePools(v *faults) {
+	names := map[string]string{} // model name or alias -> pool
+	seen := map[string]bool{}
+	for i := range c.Pools {
+		p := &c.Pools[i]
+		at := fmt.Sprintf("pools[%d]", i)
+		if p.Name == "" {
+			v.add(at+".name", "is missing")
+		} else {
+			at = "pools." + p.Name
+		}
+		if seen[p.Name] {
+			v.add(at, "stands twice: a pool's name is unique")
+		}
+		seen[p.Name] = true
+		if p.Model == "" {
+			v.add(at+".model", "is missing: the model's name as clients give it")
+		}
+		for _, n := range append([]string{p.Model}, p.Aliases...) {
+			if other, ok := names[n]; ok && n != "" {
+				v.add(at+".aliases", "%q already names pool %q", n, other)
+			}
+			names[n] = p.Name
+		}
+		v.oneOf(at+".engine", p.Engine, engines)
+		v.oneOf(at+".policy", p.Policy, Policies())
+		v.oneOf(at+".scale.actuator", p.Scale.Actuator, actuators)
+		if p.Scale.Min < 0 || p.Scale.Max < p.Scale.Min {
+			v.add(at+".scale", "min %d, max %d: needs 0 <= min <= max", p.Scale.Min, p.Scale.Max)
+		}
+		if p.Scale.Actuator == "process" && len(p.Scale.Command) == 0 {
+			v.add(at+".scale.command", "is missing: the process actuator needs the command that starts an engine, with {port} in it")
+		}
+		if p.Retry.Attempts < 1 {
+			v.add(at+".retry.attempts", "is %d: the first try counts, so at least 1", p.Retry.Attempts)
+		}
+		urls := map[string]bool{}
+		for j, r := range p.Replicas {
+			key := fmt.Sprintf("%s.replicas[%d]", at, j)
+			u, err := NormalURL(r.URL)
+			if err != nil {
+				v.add(key+".url", "%v", err)
+			} else if urls[u] {
+				v.add(key+".url", "%s stands twice", u)
+			}
+			urls[u] = true
+			v.oneOf(key+".role", r.Role, roles)
+		}
+	}
+}
+
+// faults collects what is wrong.
+type faults []error
+
+func (f *faults) add(key, format string, args ...any) {
+	*f = append(*f, fmt.Errorf("%s: %s", key, fmt.Sprintf(format, args...)))
+}
+
+func (f *faults) addr(key, s string) {
+	_, port, err := net.SplitHostPort(s)
+	if err != nil {
+		f.add(key, "%q is not host:port", s)
+		return
+	}
+	if n, err := strconv.Atoi(port); err != nil || n < 0 || n > 65535 {
+		f.add(key, "%q has no port from 0 to 65535", s)
+	}
+}
+
+func (f *faults) oneOf(key, s string, names []string) {
+	if !slices.Contains(names, s) {
+		f.add(key, "%q is unknown: use %s", s, strings.Join(names, ", "))
+	}
+}
+
+// loopback reports whether an address to listen on is only reachable from this
+// host.
+func loopback(addr string) bool {
+	host, _, err := net.SplitHostPort(addr)
+	if err != nil {
+		return false
+	}
+	if host == "localhost" {
+		return true
+	}
+	ip, err := netip.ParseAddr(host)
+	return err == nil && ip.IsLoopback()
+}
+
+// NormalURL checks a replica's URL and gives the one form it is known by:
+// scheme and host in lower case, the port written out, no path, no slash.
+func NormalURL(s string) (string, error) {
+	u, err := url.Parse(strings.TrimSpace(s))
+	if err != nil || u.Hostname() == "" {
+		return "", fmt.Errorf("%q is not a URL such as http://10.0.0.1:8000", s)
+	}
+	scheme := strings.ToLower(u.Scheme)
+	port := u.Port()
+	switch scheme {
+	case "http":
+		if port == "" {
+			port = "80"
+		}
+	case "https":
+		if port == "" {
+			port = "443"
+		}
+	default:
+		return "", fmt.Errorf("%q: the scheme must be http or https", s)
+	}
+	if u.User != nil || u.RawQuery != "" || u.Fragment != "" || strings.Trim(u.Path, "/") != "" {
+		return "", fmt.Errorf("%q: give only scheme, host and port", s)
+	}
+	return scheme + "://" + net.JoinHostPort(strings.ToLower(u.Hostname()), port), nil
+}

@@ -1,0 +1,302 @@
+package console
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"net"
+	"net/http"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+	"go.uber.org/goleak"
+
+	"github.com/hearsay-llm/hearsay/state"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// fake is a node with one pool and one replica.
+type fake struct {
+	store   *state.Store
+	commits []state.Command
+	err     error
+	drained map[state.ReplicaID]bool
+	level   string
+}
+
+func newFake() *fake {
+	s := state.NewStore(state.Config{
+		Self: "r1", Clock: state.NewClock(1, time.Now()),
+		Pools: []state.PoolSpec{{Name: "chat", Model: "m", Aliases: []string{"default"}, ScaleMax: 4}},
+	})
+	s.SetReplicas(state.SourceStatic, "chat", []state.Replica{{ID: "127.0.0.1:8000", URL: "http://127.0.0.1:8000", Role: state.RoleBoth}})
+	return &fake{store: s, drained: map[state.ReplicaID]bool{}}
+}
+
+func (f *fake) View() *state.View { return f.store.View() }
+func (f *fake) Info() Info {
+	return Info{ID: "r1", Name: "one", Raft: Raft{Leader: "r1"}, Uptime: time.Minute}
+}
+func (f *fake) Ready() (bool, []string) { return true, nil }
+func (f *fake) Members() []Member {
+	return []Member{{ID: "r1", Name: "one", State: "alive", Self: true}, {ID: "r2", Name: "two", State: "dead", Degraded: "no stream"}}
+}
+func (f *fake) Sketch(state.ReplicaID) Sketch { return Sketch{Entries: 7} }
+func (f *fake) Config() any                   { return map[string]string{"node": "one"} }
+
+func (f *fake) Commit(_ context.Context, c state.Command) (uint64, error) {
+	if f.err != nil {
+		return 0, f.err
+	}
+	f.commits = append(f.commits, c)
+	return uint64(len(f.commits)), nil
+}
+
+func (f *fake) Explain(_ context.Context, path string, body []byte) (any, error) {
+	if !json.Valid(body) {
+		return nil, errors.New("the body is not JSON")
+	}
+	return map[string]string{"path": path}, nil
+}
+
+func (f *fake) Past(id string) (any, bool) {
+	if id != "known" {
+		return nil, false
+	}
+	return map[string]string{"id": id}, true
+}
+
+func (f *fake) Drain(id state.ReplicaID, on bool, _ string) { f.drained[id] = on }
+func (f *fake) Flush(state.ReplicaID)                       {}
+func (f *fake) LogLevel(l string) error                     { f.level = l; return nil }
+func (f *fake) Replica(pool, url string) (state.Replica, error) {
+	if !strings.HasPrefix(url, "http://") || pool == "" {
+		return state.Replica{}, errors.New("not a URL such as http://10.0.0.1:8000")
+	}
+	host := strings.TrimSuffix(strings.TrimPrefix(url, "http://"), "/")
+	return state.Replica{ID: state.ReplicaID(host), Pool: pool, URL: "http://" + host}, nil
+}
+
+// start serves f until the test ends and returns the base URL.
+func start(t *testing.T, f *fake, token string) string {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := New(Config{Listener: ln, Token: token, Metrics: http.NotFoundHandler(), Log: zerolog.Nop()}, f, f, f, f)
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- s.Run(ctx) }()
+	t.Cleanup(func() {
+		http.DefaultClient.CloseIdleConnections()
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	return "http://" + ln.Addr().String()
+}
+
+func do(t *testing.T, method, url, body string, header ...string) (int, string) {
+	t.Helper()
+	req, err := http.NewRequest(method, url, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := 0; i < len(header); i += 2 {
+		req.Header.Set(header[i], header[i+1])
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	var b bytes.Buffer
+	if _, err := b.ReadFrom(resp.Body); err != nil {
+		t.Fatal(err)
+	}
+	return resp.StatusCode, b.String()
+}
+
+func TestReads(t *testing.T) {
+	url := start(t, newFake(), "")
+	f := func(path string, want ...string) {
+		t.Helper()
+		code, body := do(t, "GET", url+path, "")
+		if code != 200 {
+			t.Errorf("%s: status %d: %s", path, code, body)
+		}
+		for _, w := range want {
+			if !strings.Contains(body, w) {
+				t.Errorf("%s lacks %s:\n%s", path, w, body)
+			}
+		}
+	}
+	f("/livez", "ok")
+	f("/readyz", "ready")
+	f("/admin/v1/status", `"alive": 1`, "router two: no stream", `"target": 0`)
+	f("/admin/v1/members", `"id": "r2"`)
+	f("/admin/v1/replicas", `"id": "127.0.0.1:8000"`, `"entries": 7`, `"state": "unread"`, `"kv_usage": -1`)
+	f("/admin/v1/replicas?pool=other", "[]")
+	f("/admin/v1/pools", `"max": 4`)
+	f("/admin/v1/models", `"default"`, `"alias": true`)
+	f("/admin/v1/decisions", "[]")
+	f("/admin/v1/config", `"node": "one"`)
+}
+
+func TestTokenAndOrigin(t *testing.T) {
+	url := start(t, newFake(), "secret")
+	f := func(path string, want int, header ...string) {
+		t.Helper()
+		if code, body := do(t, "GET", url+path, "", header...); code != want {
+			t.Errorf("%s %v: status %d, want %d: %s", path, header, code, want, body)
+		}
+	}
+	f("/admin/v1/status", 401)
+	f("/admin/v1/status", 401, "Authorization", "Bearer wrong")
+	f("/admin/v1/status", 200, "Authorization", "Bearer secret")
+	f("/debug/pprof/", 401)
+	f("/livez", 200)
+	f("/admin/v1/status", 403, "Authorization", "Bearer secret", "Origin", "http://evil.example")
+	f("/nowhere", 404)
+}
+
+func TestWrites(t *testing.T) {
+	f := newFake()
+	url := start(t, f, "")
+	call := func(method, path, body string, want int) string {
+		t.Helper()
+		code, out := do(t, method, url+path, body, "Idempotency-Key", "k1")
+		if code != want {
+			t.Errorf("%s %s %s: status %d, want %d: %s", method, path, body, code, want, out)
+		}
+		return out
+	}
+	last := func() state.Command { return f.commits[len(f.commits)-1] }
+
+	call("PUT", "/admin/v1/pools/chat/target", `{"to":3}`, 200)
+	if d := last().Decision; d == nil || d.From != 1 || d.To != 3 || !last().Hold {
+		t.Errorf("target: %+v", last())
+	}
+	if last().ID != "set_target:k1" {
+		t.Errorf("the idempotency key is not in the command id: %s", last().ID)
+	}
+	call("PUT", "/admin/v1/pools/chat/target", `{"release":true}`, 200)
+	call("PUT", "/admin/v1/pools/chat/target", `{}`, 400)
+	call("PUT", "/admin/v1/pools/chat/target", `{"to":-1}`, 400)
+	call("PUT", "/admin/v1/pools/chat/target", `{"two":1}`, 400)
+	call("PUT", "/admin/v1/pools/none/target", `{"to":1}`, 404)
+	call("POST", "/admin/v1/replicas", `{"pool":"chat","url":"http://h:1/"}`, 200)
+	if r := last().Replica; r == nil || r.ID != "h:1" {
+		t.Errorf("replica: %+v", last())
+	}
+	call("POST", "/admin/v1/replicas", `{"pool":"chat","url":"file:///etc"}`, 400)
+	call("POST", "/admin/v1/replicas/127.0.0.1:8000/drain", `{"reason":"why"}`, 200)
+	if c := last(); c.Kind != state.CommandDrain || c.Of != "127.0.0.1:8000" || c.Drain.Reason != "why" {
+		t.Errorf("drain: %+v", c)
+	}
+	call("POST", "/admin/v1/replicas/http:%2F%2F127.0.0.1:8000%2F/undrain", "", 200)
+	if c := last(); c.Kind != state.CommandUndrain || c.Of != "127.0.0.1:8000" {
+		t.Errorf("undrain by URL: %+v", c)
+	}
+	call("POST", "/admin/v1/replicas/nobody/drain", "", 404)
+	call("DELETE", "/admin/v1/replicas/127.0.0.1:8000", "", 200)
+	call("PUT", "/admin/v1/log-level", `{"level":"debug"}`, 200)
+	if f.level != "debug" {
+		t.Errorf("level: %q", f.level)
+	}
+	call("POST", "/admin/v1/explain", `{"body":{"model":"m"}}`, 200)
+	call("POST", "/admin/v1/explain", `{"request_id":"known"}`, 200)
+	call("POST", "/admin/v1/explain", `{"request_id":"gone"}`, 404)
+}
+
+func TestFailedWritesSayWhatToDo(t *testing.T) {
+	f := newFake()
+	url := start(t, f, "")
+	try := func(err error, want int, code string) {
+		t.Helper()
+		f.err = err
+		status, body := do(t, "PUT", url+"/admin/v1/pools/chat/target", `{"to":2}`)
+		if status != want || !strings.Contains(body, code) {
+			t.Errorf("%v: status %d, body %s", err, status, body)
+		}
+	}
+	try(ErrNoLeader, 503, "no_leader")
+	try(ErrUnknownOutcome, 504, "outcome_unknown")
+	try(&state.Refusal{Code: state.RefusedOverlap, Reason: "still running"}, 409, "still running")
+	try(&state.Refusal{Code: state.RefusedUnknown, Reason: "no such"}, 404, "no such")
+	try(errors.New("disk"), 500, "internal")
+
+	f.err = ErrNoLeader
+	status, body := do(t, "POST", url+"/admin/v1/replicas/127.0.0.1:8000/drain", "")
+	if status != 202 || !f.drained["127.0.0.1:8000"] {
+		t.Errorf("a drain without a leader: status %d, %s", status, body)
+	}
+}
+
+// The served document and the routes are the same set, and its schemas name the
+// fields that the types have.
+func TestOpenAPIMatches(t *testing.T) {
+	var doc struct {
+		Paths      map[string]map[string]any
+		Components struct {
+			Schemas map[string]struct{ Properties map[string]any }
+		}
+	}
+	if err := json.Unmarshal(openapi, &doc); err != nil {
+		t.Fatal(err)
+	}
+	s := New(Config{Metrics: http.NotFoundHandler()}, nil, nil, nil, nil)
+	n := 0
+	for _, r := range s.routes {
+		if doc.Paths[r.path][strings.ToLower(r.method)] == nil {
+			t.Errorf("%s %s is not in openapi.json", r.method, r.path)
+		}
+	}
+	for _, ops := range doc.Paths {
+		n += len(ops)
+	}
+	if n != len(s.routes) {
+		t.Errorf("openapi.json has %d operations, the server %d", n, len(s.routes))
+	}
+	for _, v := range []any{
+		Info{},
+		Raft{},
+		Member{},
+		Sketch{},
+		Status{},
+		Pool{},
+		Replica{},
+		Decision{},
+		Model{},
+		Done{},
+		TargetRequest{},
+		ReplicaRequest{},
+		ReasonRequest{},
+		ExplainRequest{},
+		LevelRequest{},
+	} {
+		typ := reflect.TypeOf(v)
+		props := doc.Components.Schemas[typ.Name()].Properties
+		fields := 0
+		for i := range typ.NumField() {
+			name, _, _ := strings.Cut(typ.Field(i).Tag.Get("json"), ",")
+			if name == "-" {
+				continue
+			}
+			fields++
+			if _, ok := props[name]; !ok {
+				t.Errorf("schema %s lacks %s", typ.Name(), name)
+			}
+		}
+		if fields != len(props) {
+			t.Errorf("schema %s has %d properties, the type %d", typ.Name(), len(props), fields)
+		}
+	}
+}

@@ -1,0 +1,184 @@
+package console
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/hearsay-llm/hearsay/state"
+)
+
+func (s *Server) status(w http.ResponseWriter, _ *http.Request) {
+	info := s.node.Info()
+	out := Status{Router: info, UptimeS: info.Uptime.Seconds(), Pools: pools(s.node.View())}
+	out.Ready, out.Reasons = s.node.Ready()
+	for _, m := range s.node.Members() {
+		out.Members++
+		if m.State == "alive" {
+			out.Alive++
+		}
+		if m.Degraded != "" {
+			out.Warn = append(out.Warn, fmt.Sprintf("router %s: %s", m.Name, m.Degraded))
+		}
+	}
+	if info.Raft.Leader == "" {
+		out.Warn = append(out.Warn, "no leader: requests flow, targets are frozen, writes get 503")
+	}
+	for _, r := range s.replicasOf("") {
+		if r.State != stateReady {
+			out.Warn = append(out.Warn, fmt.Sprintf("replica %s: %s %s", r.ID, r.State, r.Reason))
+		}
+	}
+	respond(w, http.StatusOK, out)
+}
+
+func (s *Server) members(w http.ResponseWriter, _ *http.Request) {
+	respond(w, http.StatusOK, s.node.Members())
+}
+
+func (s *Server) pools(w http.ResponseWriter, _ *http.Request) {
+	respond(w, http.StatusOK, pools(s.node.View()))
+}
+
+func pools(v *state.View) []Pool {
+	out := []Pool{}
+	now := time.Now()
+	for _, p := range v.Pools {
+		k := state.TargetKey{Pool: p.Spec.Name, Role: state.RoleBoth}
+		row := Pool{
+			Name: p.Spec.Name, Model: p.Spec.Model, Aliases: p.Spec.Aliases, Policy: p.Spec.Policy,
+			Replicas: len(p.Replicas), Skew: v.Weights.Pools[p.Spec.Name].Skew,
+			Target: v.Facts.Targets[k], Held: v.Facts.Holds[k],
+			Min: p.Spec.ScaleMin, Max: p.Spec.ScaleMax, Actuator: p.Spec.ScaleActuator,
+		}
+		for _, r := range p.Replicas {
+			if st, _ := stateOf(v, r, now); st == stateReady {
+				row.Ready++
+			}
+			l := r.Load()
+			row.InFlight += l.InFlight
+			row.Queued += l.UncachedTokens
+		}
+		out = append(out, row)
+	}
+	return out
+}
+
+// States of a replica as operators see them.
+const (
+	stateReady       = "ready"
+	stateLoading     = "loading"
+	stateUnreachable = "unreachable"
+	stateUnreadable  = "unreadable"
+	stateUnread      = "unread"
+	stateDraining    = "draining"
+	stateEjected     = "ejected"
+)
+
+func stateOf(v *state.View, r *state.ReplicaView, now time.Time) (st, reason string) {
+	w := v.Weights.Of(r.ID)
+	switch {
+	case r.Draining:
+		return stateDraining, r.DrainReason
+	case w.Ejected:
+		return stateEjected, w.Reason
+	case r.ReadingAt.IsZero():
+		return stateUnread, "no reading yet"
+	case r.Reading.Loading:
+		return stateLoading, r.Reading.Err
+	case !r.Reading.OK && r.Reading.Kind != "":
+		return stateUnreadable, r.Reading.Err
+	case !r.Reading.OK:
+		return stateUnreachable, r.Reading.Err
+	case now.Sub(r.ReadingAt) > state.ReadingUseful:
+		return stateUnread, "its reading is old"
+	}
+	return stateReady, ""
+}
+
+func (s *Server) replicas(w http.ResponseWriter, r *http.Request) {
+	respond(w, http.StatusOK, s.replicasOf(r.URL.Query().Get("pool")))
+}
+
+func (s *Server) replicasOf(pool string) []Replica {
+	v, now := s.node.View(), time.Now()
+	out := []Replica{}
+	for _, p := range v.Pools {
+		if pool != "" && p.Spec.Name != pool {
+			continue
+		}
+		for _, r := range p.Replicas {
+			own, all := r.Cell.Load(), r.Load()
+			row := Replica{
+				ID: string(r.ID), Pool: r.Pool, URL: r.URL, Role: string(r.Role),
+				Engine: string(r.Engine), Source: string(r.Source),
+				InFlight: all.InFlight, Own: own.InFlight, Queued: all.UncachedTokens, Foreign: -1,
+				Running: r.Reading.Running, Waiting: r.Reading.Waiting, KVUsage: r.Reading.KVUsage,
+				Capacity: r.Reading.Capacity, Reader: string(r.Reading.Reader), ReadingMS: -1,
+				Sketch: s.node.Sketch(r.ID), Adapters: r.Reading.Adapters,
+			}
+			if r.Reading.Kind != "" {
+				row.Engine = string(r.Reading.Kind)
+			}
+			if n, ok := r.Foreign(now); ok {
+				row.Foreign = n
+			}
+			if !r.ReadingAt.IsZero() {
+				row.ReadingMS = float64(now.Sub(r.ReadingAt).Microseconds()) / 1e3
+			}
+			row.State, row.Reason = stateOf(v, r, now)
+			out = append(out, row)
+		}
+	}
+	return out
+}
+
+func (s *Server) models(w http.ResponseWriter, _ *http.Request) {
+	out := []Model{}
+	for _, p := range s.node.View().Pools {
+		out = append(out, Model{Name: p.Spec.Model, Pool: p.Spec.Name})
+		for _, a := range p.Spec.Aliases {
+			out = append(out, Model{Name: a, Pool: p.Spec.Name, Alias: true})
+		}
+	}
+	respond(w, http.StatusOK, out)
+}
+
+func (s *Server) decisions(w http.ResponseWriter, r *http.Request) {
+	pool := r.URL.Query().Get("pool")
+	out := []Decision{}
+	for _, d := range s.node.View().Facts.Decisions {
+		if pool != "" && d.Pool != pool {
+			continue
+		}
+		row := Decision{
+			ID: d.ID, At: d.At, Pool: d.Pool, Role: string(d.Role), From: d.From, To: d.To,
+			Reason: d.Reason, By: d.By, Outcome: string(d.Outcome), Detail: d.Detail,
+			Evidence: d.Evidence, Index: d.Index, Epoch: d.Epoch,
+		}
+		for _, v := range d.Victims {
+			row.Victims = append(row.Victims, string(v))
+		}
+		out = append(out, row)
+	}
+	slices.Reverse(out)
+	respond(w, http.StatusOK, out)
+}
+
+func (s *Server) config(w http.ResponseWriter, _ *http.Request) {
+	respond(w, http.StatusOK, s.node.Config())
+}
+
+func (s *Server) livez(w http.ResponseWriter, _ *http.Request) {
+	respond(w, http.StatusOK, map[string]string{"status": "ok"})
+}
+
+func (s *Server) readyz(w http.ResponseWriter, _ *http.Request) {
+	ok, reasons := s.node.Ready()
+	status, word := http.StatusOK, "ready"
+	if !ok {
+		status, word = http.StatusServiceUnavailable, "not ready"
+	}
+	respond(w, status, map[string]any{"status": word, "reasons": reasons})
+}

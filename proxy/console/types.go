@@ -1,0 +1,170 @@
+package console
+
+import "time"
+
+// Info is what a router says of itself.
+type Info struct {
+	ID      string        `json:"id"`
+	Name    string        `json:"name"`
+	Boot    string        `json:"boot"`
+	Version string        `json:"version"`
+	Uptime  time.Duration `json:"-"`
+	API     string        `json:"api"`
+	Admin   string        `json:"admin"`
+	Cluster string        `json:"cluster"`
+	Sharing bool          `json:"sharing"`
+	Raft    Raft          `json:"raft"`
+}
+
+// Raft is how agreement stands, as this router knows it.
+type Raft struct {
+	ClusterID string   `json:"cluster_id"`
+	Leader    string   `json:"leader"` // empty: none known
+	Role      string   `json:"role"`   // leader | follower | candidate | learner
+	Term      uint64   `json:"term"`
+	Facts     uint64   `json:"facts_index"`
+	Voters    []string `json:"voters"`
+}
+
+// Member is one router of the cluster, this one included.
+type Member struct {
+	ID       string  `json:"id"`
+	Name     string  `json:"name"`
+	State    string  `json:"state"` // alive | suspect | dead | left
+	Self     bool    `json:"self"`
+	Leader   bool    `json:"leader"`
+	Voter    bool    `json:"voter"`
+	API      string  `json:"api"`
+	Cluster  string  `json:"cluster"`
+	Boot     string  `json:"boot"`
+	Mesh     string  `json:"mesh"` // up | down | - for this router
+	HeardMS  float64 `json:"heard_ms"`
+	DelayMS  float64 `json:"delay_ms"` // of gossip to it and back, halved; negative unknown
+	InFlight int64   `json:"in_flight"`
+	Facts    uint64  `json:"facts_index"`
+	Degraded string  `json:"degraded,omitempty"`
+}
+
+// Sketch is what this router believes a replica's cache holds.
+type Sketch struct {
+	Entries    int     `json:"entries"`
+	LiveTokens float64 `json:"live_tokens"`
+	CEff       float64 `json:"c_eff_tokens"`
+	HorizonS   float64 `json:"horizon_age_s"`
+	Rho        float64 `json:"rho"` // reported over predicted cached tokens
+}
+
+// Status is the one-page answer of `hearsay status`.
+type Status struct {
+	Router  Info     `json:"router"`
+	UptimeS float64  `json:"uptime_s"`
+	Ready   bool     `json:"ready"`
+	Reasons []string `json:"reasons,omitempty"`
+	Members int      `json:"members"`
+	Alive   int      `json:"alive"`
+	Warn    []string `json:"warnings,omitempty"`
+	Pools   []Pool   `json:"pools"`
+}
+
+// Pool is one pool as this router sees it.
+type Pool struct {
+	Name     string   `json:"name"`
+	Model    string   `json:"model"`
+	Aliases  []string `json:"aliases,omitempty"`
+	Policy   string   `json:"policy"`
+	Replicas int      `json:"replicas"`
+	Ready    int      `json:"ready"`
+	InFlight int64    `json:"in_flight"`
+	Queued   int64    `json:"queued_tokens"`
+	Skew     float64  `json:"skew"`
+	Target   int      `json:"target"` // 0: none committed
+	Held     bool     `json:"held"`   // an operator holds the target
+	Min      int      `json:"min"`
+	Max      int      `json:"max"`
+	Actuator string   `json:"actuator"`
+}
+
+// Replica is one replica as this router sees it. Negative figures are unknown.
+type Replica struct {
+	ID        string   `json:"id"`
+	Pool      string   `json:"pool"`
+	URL       string   `json:"url"`
+	Role      string   `json:"role"`
+	Engine    string   `json:"engine"`
+	Source    string   `json:"source"`
+	State     string   `json:"state"`
+	Reason    string   `json:"reason,omitempty"`
+	InFlight  int64    `json:"in_flight"`
+	Own       int64    `json:"own_in_flight"`
+	Foreign   int64    `json:"foreign"`
+	Queued    int64    `json:"queued_tokens"`
+	Running   float64  `json:"running"`
+	Waiting   float64  `json:"waiting"`
+	KVUsage   float64  `json:"kv_usage"`
+	Capacity  float64  `json:"capacity_tokens"`
+	ReadingMS float64  `json:"reading_age_ms"`
+	Reader    string   `json:"reader"`
+	Sketch    Sketch   `json:"sketch"`
+	Adapters  []string `json:"adapters,omitempty"`
+}
+
+// Decision is one entry of `hearsay scale log`.
+type Decision struct {
+	ID       string             `json:"id"`
+	At       time.Time          `json:"at"`
+	Pool     string             `json:"pool"`
+	Role     string             `json:"role"`
+	From     int                `json:"from"`
+	To       int                `json:"to"`
+	Reason   string             `json:"reason"`
+	By       string             `json:"by"`
+	Outcome  string             `json:"outcome"`
+	Detail   string             `json:"detail,omitempty"`
+	Victims  []string           `json:"victims,omitempty"`
+	Evidence map[string]float64 `json:"evidence,omitempty"`
+	Index    uint64             `json:"index"`
+	Epoch    uint64             `json:"epoch"`
+}
+
+// Model is one name clients may use.
+type Model struct {
+	Name  string `json:"name"`
+	Pool  string `json:"pool"`
+	Alias bool   `json:"alias"`
+}
+
+// Done answers a write that was committed at Index.
+type Done struct {
+	Index uint64 `json:"index"`
+}
+
+// TargetRequest sets a pool's size.
+type TargetRequest struct {
+	To      *int   `json:"to"`      // wanted replicas; held until released
+	Release bool   `json:"release"` // give the target back to the autoscaler
+	Role    string `json:"role"`    // default both
+}
+
+// ReplicaRequest adds a replica.
+type ReplicaRequest struct {
+	Pool string `json:"pool"`
+	URL  string `json:"url"`
+}
+
+// ReasonRequest says why, for the record.
+type ReasonRequest struct {
+	Reason string `json:"reason"`
+	Local  bool   `json:"local"` // on this router alone, without a commit
+}
+
+// ExplainRequest asks where a request would go, or where a past one went.
+type ExplainRequest struct {
+	RequestID string `json:"request_id,omitempty"`
+	Path      string `json:"path,omitempty"` // default /v1/chat/completions
+	Body      any    `json:"body,omitempty"` // the request as a client would send it
+}
+
+// LevelRequest sets the log level.
+type LevelRequest struct {
+	Level string `json:"level"`
+}

@@ -1,0 +1,229 @@
+package console
+
+import (
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"time"
+
+	"github.com/hearsay-llm/hearsay/state"
+)
+
+// body reads a JSON request into v; an empty body leaves v as it is. Unknown
+// fields are refused, so that a misspelt one is not silently ignored.
+func body(w http.ResponseWriter, r *http.Request, v any) bool {
+	dec := json.NewDecoder(r.Body)
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(v); err != nil && !errors.Is(err, io.EOF) {
+		fail(w, http.StatusBadRequest, "bad_request", "the body is not the JSON this path takes: "+err.Error())
+		return false
+	}
+	return true
+}
+
+// command fills in what every write shares: an id that makes repeats harmless.
+func command(r *http.Request, kind state.CommandKind) state.Command {
+	id := r.Header.Get("Idempotency-Key")
+	if id == "" {
+		id = rand.Text()
+	}
+	return state.Command{ID: string(kind) + ":" + id, Kind: kind}
+}
+
+func (s *Server) commit(w http.ResponseWriter, r *http.Request, c state.Command) {
+	index, err := s.write.Commit(r.Context(), c)
+	if err != nil {
+		failWrite(w, err)
+		return
+	}
+	respond(w, http.StatusOK, Done{Index: index})
+}
+
+func (s *Server) setTarget(w http.ResponseWriter, r *http.Request) {
+	var req TargetRequest
+	if !body(w, r, &req) {
+		return
+	}
+	v := s.node.View()
+	name := r.PathValue("name")
+	var pool *state.PoolView
+	for _, p := range v.Pools {
+		if p.Spec.Name == name {
+			pool = p
+		}
+	}
+	if pool == nil {
+		fail(w, http.StatusNotFound, "unknown", "no pool "+name+": see hearsay status")
+		return
+	}
+	k := state.TargetKey{Pool: name, Role: state.RoleBoth}
+	if req.Role != "" {
+		k.Role = state.Role(req.Role)
+	}
+	switch {
+	case req.Release && req.To == nil:
+		c := command(r, state.CommandRelease)
+		c.Target = k
+		s.commit(w, r, c)
+	case req.To == nil || req.Release:
+		fail(w, http.StatusBadRequest, "invalid", `give "to": N or "release": true`)
+	case *req.To < 0 || *req.To > 10000:
+		fail(w, http.StatusBadRequest, "invalid", "a target is from 0 to 10000")
+	default:
+		from, ok := v.Facts.Targets[k]
+		if !ok {
+			from = len(pool.Replicas)
+		}
+		c := command(r, state.CommandSetTarget)
+		c.Hold = true
+		c.Decision = &state.Decision{
+			ID: "op-" + c.ID, Pool: k.Pool, Role: k.Role, From: from, To: *req.To,
+			Reason: "set by an operator", By: state.ByOperator, At: time.Now().UTC(),
+		}
+		s.commit(w, r, c)
+	}
+}
+
+func (s *Server) addReplica(w http.ResponseWriter, r *http.Request) {
+	var req ReplicaRequest
+	if !body(w, r, &req) {
+		return
+	}
+	rep, err := s.operate.Replica(req.Pool, req.URL)
+	if err != nil {
+		fail(w, http.StatusBadRequest, "invalid", err.Error())
+		return
+	}
+	c := command(r, state.CommandAddReplica)
+	c.Replica = &rep
+	s.commit(w, r, c)
+}
+
+func (s *Server) removeReplica(w http.ResponseWriter, r *http.Request) {
+	c := command(r, state.CommandRemoveReplica)
+	c.Of = s.findID(r.PathValue("id"))
+	s.commit(w, r, c)
+}
+
+// findID takes a replica's id, or its URL in any spelling.
+func (s *Server) findID(given string) state.ReplicaID {
+	id := state.ReplicaID(given)
+	v := s.node.View()
+	if v.Replica(id) != nil {
+		return id
+	}
+	for _, p := range v.Pools {
+		if rep, err := s.operate.Replica(p.Spec.Name, given); err == nil && v.Replica(rep.ID) != nil {
+			return rep.ID
+		}
+	}
+	return id
+}
+
+func (s *Server) drain(w http.ResponseWriter, r *http.Request)   { s.setDrain(w, r, true) }
+func (s *Server) undrain(w http.ResponseWriter, r *http.Request) { s.setDrain(w, r, false) }
+
+// setDrain commits a drain. Without a leader, or if only this router is meant, it
+// acts here alone and says so.
+func (s *Server) setDrain(w http.ResponseWriter, r *http.Request, on bool) {
+	var req ReasonRequest
+	if !body(w, r, &req) {
+		return
+	}
+	id := s.findID(r.PathValue("id"))
+	rep := s.node.View().Replica(id)
+	if rep == nil {
+		fail(w, http.StatusNotFound, "unknown", "no replica "+string(id)+": see hearsay replicas")
+		return
+	}
+	if req.Reason == "" {
+		req.Reason = "drained by an operator"
+	}
+	if req.Local {
+		s.operate.Drain(id, on, req.Reason)
+		respond(w, http.StatusOK, map[string]any{"local": true})
+		return
+	}
+	c := command(r, state.CommandUndrain)
+	if on {
+		c = command(r, state.CommandDrain)
+		spec := s.node.View().Pool(rep.Pool)
+		c.Drain = &state.Drain{Reason: req.Reason, By: state.ByOperator}
+		if spec != nil {
+			c.Drain.Deadline = spec.Spec.DrainDeadline
+		}
+	}
+	c.Of = id
+	index, err := s.write.Commit(r.Context(), c)
+	switch {
+	case err == nil:
+		s.operate.Drain(id, false, "") // the committed word stands for the local one
+		respond(w, http.StatusOK, Done{Index: index})
+	case errors.Is(err, ErrNoLeader):
+		s.operate.Drain(id, on, req.Reason)
+		respond(w, http.StatusAccepted, map[string]any{
+			"local": true, "message": "no leader: done on this router alone; repeat it on the others, or when there is a leader",
+		})
+	default:
+		failWrite(w, err)
+	}
+}
+
+func (s *Server) flush(w http.ResponseWriter, r *http.Request) {
+	id := s.findID(r.PathValue("id"))
+	if s.node.View().Replica(id) == nil {
+		fail(w, http.StatusNotFound, "unknown", "no replica "+string(id)+": see hearsay replicas")
+		return
+	}
+	s.operate.Flush(id)
+	respond(w, http.StatusOK, map[string]any{"flushed": id})
+}
+
+func (s *Server) explainRequest(w http.ResponseWriter, r *http.Request) {
+	var req struct {
+		RequestID string          `json:"request_id"`
+		Path      string          `json:"path"`
+		Body      json.RawMessage `json:"body"`
+	}
+	if !body(w, r, &req) {
+		return
+	}
+	if req.RequestID != "" {
+		past, ok := s.explain.Past(req.RequestID)
+		if !ok {
+			fail(w, http.StatusNotFound, "unknown", "this router remembers no pick for that request id: ask the router that served it, soon after")
+			return
+		}
+		respond(w, http.StatusOK, past)
+		return
+	}
+	if req.Path == "" {
+		req.Path = "/v1/chat/completions"
+	}
+	out, err := s.explain.Explain(r.Context(), req.Path, req.Body)
+	if err != nil {
+		fail(w, http.StatusBadRequest, "invalid", err.Error())
+		return
+	}
+	respond(w, http.StatusOK, out)
+}
+
+func (s *Server) removeMember(w http.ResponseWriter, r *http.Request) {
+	c := command(r, state.CommandRemoveMember)
+	c.Router = state.RouterID(r.PathValue("id"))
+	s.commit(w, r, c)
+}
+
+func (s *Server) logLevel(w http.ResponseWriter, r *http.Request) {
+	var req LevelRequest
+	if !body(w, r, &req) {
+		return
+	}
+	if err := s.operate.LogLevel(req.Level); err != nil {
+		fail(w, http.StatusBadRequest, "invalid", err.Error())
+		return
+	}
+	respond(w, http.StatusOK, req)
+}
