@@ -9,9 +9,14 @@ import (
 // from least recently is forgotten.
 const maxOrigins = 4096
 
+// offsetWindow is how long a smallest offset is kept, at least: twice that at most.
+// Monotonic clocks drift apart by up to some 50 ppm, 30 ms in ten minutes; kept for
+// ever, a day's drift would make every reading of a slower origin four seconds old.
+const offsetWindow = 5 * time.Minute
+
 // Clock places other routers' stamps on this router's own monotonic clock. For
-// each origin it keeps the smallest offset seen (arrival here minus time there),
-// which is the clock difference plus the fastest delivery so far, so that no
+// each origin it keeps the smallest offset seen of late (arrival here minus time
+// there), which is the clock difference plus the fastest delivery, so that no
 // event grows younger by travelling. Safe for concurrent use.
 type Clock struct {
 	boot  BootID
@@ -22,7 +27,9 @@ type Clock struct {
 }
 
 type origin struct {
-	offset time.Duration // own time minus origin time, smallest seen
+	offset time.Duration // own time minus origin time, smallest of this window and the last
+	recent time.Duration // smallest of this window
+	since  time.Duration // own time when this window began
 	heard  time.Duration // own time of the last observation
 }
 
@@ -57,8 +64,14 @@ func (c *Clock) Observe(boot BootID, sent time.Duration, now time.Time) {
 	if !ok && len(c.origins) >= maxOrigins {
 		c.forgetOldest()
 	}
-	if !ok || own-sent < o.offset {
-		o.offset = own - sent
+	switch offset := own - sent; {
+	case !ok:
+		o = origin{offset: offset, recent: offset, since: own}
+	case own-o.since >= offsetWindow: // the last window's smallest is forgotten
+		o.offset, o.recent, o.since = min(o.recent, offset), offset, own
+	default:
+		o.recent = min(o.recent, offset)
+		o.offset = min(o.offset, offset)
 	}
 	o.heard = own
 	c.origins[boot] = o

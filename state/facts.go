@@ -12,6 +12,7 @@ type Facts struct {
 	Index     uint64 // Raft index of the last command applied
 	ClusterID string
 	Epoch     uint64                // index of the present term's first command: the fence for actuators
+	Leader    RouterID              // router that began that term; it may have gone since
 	Targets   map[TargetKey]int     // wanted replicas
 	Holds     map[TargetKey]bool    // an operator's target wins until released
 	Decisions []Decision            // oldest first, at most MaxDecisions

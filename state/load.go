@@ -20,6 +20,10 @@ func (l Load) Add(o Load) Load {
 	return Load{l.InFlight + o.InFlight, l.Prefill + o.Prefill, l.UncachedTokens + o.UncachedTokens}
 }
 
+func (l Load) sub(o Load) Load {
+	return Load{l.InFlight - o.InFlight, l.Prefill - o.Prefill, l.UncachedTokens - o.UncachedTokens}
+}
+
 // Row is one router's load at one replica, as it travels.
 type Row struct {
 	Replica ReplicaID
@@ -37,6 +41,20 @@ type Cell struct {
 	prefill  atomic.Int64
 	uncached atomic.Int64
 	version  atomic.Uint64 // bumped at every change
+	first    atomic.Int64  // last first token, nanoseconds after clock's start; 0 = none
+
+	clock *Clock  // nil in a Cell made outside a Store
+	past  history // of this load
+}
+
+// LastFirstToken is when a request last got its first token there through this
+// router: proof that the replica serves. Zero if none did.
+func (c *Cell) LastFirstToken() time.Time {
+	d := c.first.Load()
+	if d == 0 || c.clock == nil {
+		return time.Time{}
+	}
+	return c.clock.Time(time.Duration(d))
 }
 
 // Load is the present own load.
@@ -47,11 +65,14 @@ func (c *Cell) Load() Load {
 // Version changes whenever the load does.
 func (c *Cell) Version() uint64 { return c.version.Load() }
 
-func (c *Cell) add(inFlight, prefill, uncached int64) {
+func (c *Cell) add(now time.Time, inFlight, prefill, uncached int64) {
 	c.inFlight.Add(inFlight)
 	c.prefill.Add(prefill)
 	c.uncached.Add(uncached)
 	c.version.Add(1)
+	if c.clock != nil {
+		c.past.note(c.clock.Since(now), c.Load())
+	}
 }
 
 // Reading is what an engine said of itself at one moment. Counts and ratios that
@@ -80,6 +101,34 @@ type Reading struct {
 // UnknownReading returns a reading in which every figure is unknown.
 func UnknownReading(id ReplicaID) Reading {
 	return Reading{Replica: id, Running: -1, Waiting: -1, KVUsage: -1, Capacity: -1, WaitingUncached: -1, Queries: -1, Hits: -1}
+}
+
+// sane makes a reading's figures safe to calculate with: what is no number or
+// absurd is unknown.
+func (r Reading) sane() Reading {
+	for _, f := range []*float64{
+		&r.Running, &r.Waiting, &r.KVUsage, &r.Capacity, &r.WaitingUncached, &r.Queries, &r.Hits,
+	} {
+		if !(*f >= 0 && *f <= maxFigure) {
+			*f = -1
+		}
+	}
+	if !(r.Started >= 0 && r.Started <= maxFigure) {
+		r.Started = 0
+	}
+	return r
+}
+
+// maxFigure bounds what is believed of an engine's count or a router's row; sums
+// of such over all routers fit in an int64.
+const maxFigure = 1 << 48
+
+// sane brings a foreign row's load within bounds.
+func (l Load) sane() Load {
+	l.InFlight = min(max(0, l.InFlight), maxFigure)
+	l.Prefill = min(max(0, l.Prefill), l.InFlight)
+	l.UncachedTokens = min(max(0, l.UncachedTokens), maxFigure)
+	return l
 }
 
 // ReadingUseful is the age past which a reading's counts are unknown to scorers.

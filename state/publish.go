@@ -7,141 +7,229 @@ import (
 	"time"
 )
 
+// entry is the writer's side of one replica.
+type entry struct {
+	replica   Replica
+	slot      Slot
+	cell      *Cell
+	addedAt   time.Time
+	reading   Reading
+	readingAt time.Time
+
+	knownOwn, knownOthers Load // at the reading
+	downSince             time.Time
+	downReaders           []RouterID
+
+	others Load         // sum of rows
+	failed uint32       // sum of rows
+	past   history      // of others
+	rows   []routerLoad // in router id order; Views may share it
+	shared bool         // some View does
+
+	place  place // in the View; pool < 0: its pool has no spec
+	marked bool  // in pending.entries
+}
+
+// pending is what changed since the last View.
+type pending struct {
+	listing bool     // pools, replicas or facts: everything is made anew
+	header  bool     // routers, weights
+	entries []*entry // these replicas
+}
+
+// mark notes that a replica changed.
+func (p *pending) mark(e *entry) {
+	if !e.marked {
+		e.marked = true
+		p.entries = append(p.entries, e)
+	}
+}
+
 // relist works out which replicas exist from all sources. The caller holds mu.
 func (s *Store) relist() {
 	want := map[ReplicaID]Replica{}
+	keys := slices.SortedFunc(maps.Keys(s.listed), func(a, b listKey) int { return strings.Compare(b.pool, a.pool) })
 	for _, source := range []Source{SourceStatic, SourceDiscovery} {
-		for k, list := range s.listed {
+		for _, k := range keys { // last one wins: the first pool in name order
 			if k.source != source {
 				continue
 			}
-			for _, r := range list {
+			for _, r := range s.listed[k] {
 				r.Source, r.Pool = source, k.pool
 				want[r.ID] = r
 			}
 		}
 	}
 	for id, r := range s.facts.Replicas {
-		r.Source = SourceCommitted
+		r.ID, r.Source = id, SourceCommitted
 		want[id] = r
 	}
-	now := s.now()
 	for id, e := range s.entries {
 		if _, ok := want[id]; !ok {
-			delete(s.entries, id)
-			delete(s.drains, id)
-			delete(s.slots, id)
-			if s.onGone != nil {
-				s.onGone(e.slot, id)
-			}
+			s.unlist(id, e)
 		}
 	}
+	for id, c := range s.ghosts {
+		if c.Load() == (Load{}) {
+			delete(s.ghosts, id)
+		}
+	}
+	now := s.now()
 	for id, r := range want {
 		if e := s.entries[id]; e != nil {
 			e.replica = r
 			continue
 		}
-		s.entries[id] = &entry{
-			replica: r, slot: s.slot(id), cell: &Cell{},
-			reading: UnknownReading(id), addedAt: now,
+		e := &entry{replica: r, slot: s.slot(id), cell: s.ghosts[id], reading: UnknownReading(id), addedAt: now}
+		if e.cell == nil {
+			e.cell = &Cell{clock: s.clock}
 		}
+		delete(s.ghosts, id)
+		s.entries[id] = e
+		s.relistRows(e)
 	}
 }
 
-// publish makes a new View of the writer's state. The caller holds mu.
+// unlist takes a replica out. Requests still running there keep their cell, so that
+// they count again should it come back before they end.
+func (s *Store) unlist(id ReplicaID, e *entry) {
+	delete(s.entries, id)
+	delete(s.drains, id)
+	delete(s.slots, id)
+	if e.cell.Load() != (Load{}) {
+		s.ghosts[id] = e.cell
+	}
+	if s.onGone != nil {
+		s.onGone(e.slot, id)
+	}
+}
+
+// publish makes a new View of what changed, if anything did and no Batch is open.
+// The caller holds mu.
 func (s *Store) publish() {
-	if s.batch > 0 {
+	p := &s.pending
+	if s.batch > 0 || (!p.listing && !p.header && len(p.entries) == 0) {
 		return
 	}
 	s.seq++
-	now := s.now()
-	v := &View{
-		At: now, Seq: s.seq, Self: s.self,
-		byName: make(map[string]*PoolView, 2*len(s.pools)),
-		byID:   make(map[ReplicaID]*ReplicaView, len(s.entries)),
-		Facts:  s.facts, Weights: s.weights,
+	v := &View{At: s.now(), Seq: s.seq, Self: s.self, Facts: s.facts, Weights: s.weights}
+	if p.listing {
+		s.publishAll(v)
+	} else {
+		s.publishChanged(v, s.view.Load())
 	}
-	pools := make(map[string]*PoolView, len(s.pools))
+	s.publishRouters(v)
+	for i, e := range p.entries {
+		e.marked = false
+		p.entries[i] = nil
+	}
+	p.listing, p.header, p.entries = false, false, p.entries[:0]
+	s.view.Store(v)
+}
+
+// publishAll makes every pool and replica of v anew.
+func (s *Store) publishAll(v *View) {
+	v.index = &viewIndex{
+		names:    make(map[string]int32, 2*len(s.pools)),
+		replicas: make(map[ReplicaID]place, len(s.entries)),
+	}
+	at := make(map[string]int32, len(s.pools))
 	for _, spec := range s.pools {
-		p := &PoolView{Spec: spec}
-		pools[spec.Name] = p
-		v.Pools = append(v.Pools, p)
+		if i, ok := at[spec.Name]; ok { // named twice: the last spec counts
+			v.Pools[i].Spec = spec
+			continue
+		}
+		at[spec.Name] = int32(len(v.Pools))
+		v.Pools = append(v.Pools, &PoolView{Spec: spec})
 	}
 	slices.SortFunc(v.Pools, func(a, b *PoolView) int { return strings.Compare(a.Spec.Name, b.Spec.Name) })
-	// A model's or alias's name wins over another pool's own name.
-	for _, name := range []func(*PoolSpec) []string{
+	for i, p := range v.Pools {
+		at[p.Spec.Name] = int32(i)
+	}
+	v.index.name(v.Pools)
+	for _, id := range slices.Sorted(maps.Keys(s.entries)) {
+		e := s.entries[id]
+		i, ok := at[e.replica.Pool]
+		if !ok {
+			e.place = place{pool: -1}
+			continue
+		}
+		p := v.Pools[i]
+		e.place = place{i, int32(len(p.Replicas))}
+		v.index.replicas[id] = e.place
+		p.Replicas = append(p.Replicas, s.replicaView(e))
+	}
+}
+
+// name fills in the names. A model's name wins over an alias, and both over another
+// pool's own name.
+func (x *viewIndex) name(pools []*PoolView) {
+	for _, names := range []func(*PoolSpec) []string{
 		func(p *PoolSpec) []string { return []string{p.Name} },
 		func(p *PoolSpec) []string { return p.Aliases },
 		func(p *PoolSpec) []string { return []string{p.Model} },
 	} {
-		for _, p := range v.Pools {
-			for _, n := range name(&p.Spec) {
+		for i, p := range pools {
+			for _, n := range names(&p.Spec) {
 				if n != "" {
-					v.byName[n] = p
+					x.names[n] = int32(i)
 				}
 			}
 		}
 	}
-	for _, id := range slices.Sorted(maps.Keys(s.routers)) {
-		r := s.routers[id]
-		v.Routers = append(v.Routers, RouterView{
-			ID: id, Boot: r.boot, FactsIndex: r.facts, RowsAt: r.at, Total: r.total, rows: r.rows,
-		})
-	}
-	for _, id := range slices.Sorted(maps.Keys(s.entries)) {
-		e := s.entries[id]
-		p := pools[e.replica.Pool]
-		if p == nil {
+}
+
+// publishChanged makes v from the View before it, with the marked replicas anew.
+func (s *Store) publishChanged(v, prev *View) {
+	v.Pools, v.index = prev.Pools, prev.index
+	for _, e := range s.pending.entries {
+		if e.place.pool < 0 || s.entries[e.replica.ID] != e {
 			continue
 		}
-		others := s.others(id)
-		e.history.note(now, e.cell.Load().Add(others))
-		rv := &ReplicaView{
-			Replica: e.replica, Slot: e.slot, Cell: e.cell, Others: others,
-			Reading: e.reading, ReadingAt: e.readingAt, KnownAtReading: e.known, AddedAt: e.addedAt,
+		if &v.Pools[0] == &prev.Pools[0] {
+			v.Pools = slices.Clone(prev.Pools)
 		}
-		if d, ok := s.facts.Draining[id]; ok {
-			rv.Draining, rv.DrainReason = true, d.Reason
-		} else if reason, ok := s.drains[id]; ok {
-			rv.Draining, rv.DrainReason = true, reason
+		p := v.Pools[e.place.pool]
+		if p == prev.Pools[e.place.pool] {
+			p = &PoolView{Spec: p.Spec, Replicas: slices.Clone(p.Replicas)}
+			v.Pools[e.place.pool] = p
 		}
-		v.byID[id] = rv
-		p.Replicas = append(p.Replicas, rv)
+		p.Replicas[e.place.at] = s.replicaView(e)
 	}
-	s.view.Store(v)
 }
 
-// history remembers what a replica's summed load was, to compare an engine's
-// reading with what was known at its instant.
-type history struct {
-	points [64]point
-	next   int
-}
-
-type point struct {
-	at   time.Time
-	load Load
-}
-
-func (h *history) note(now time.Time, l Load) {
-	last := h.points[(h.next+len(h.points)-1)%len(h.points)]
-	if last.load == l && !last.at.IsZero() {
+// publishRouters lists the other routers. Each RouterView looks rows up in its own
+// View, so the list is never shared.
+func (s *Store) publishRouters(v *View) {
+	if s.order == nil {
+		s.order = slices.Sorted(maps.Keys(s.routers))
+	}
+	if len(s.order) == 0 {
 		return
 	}
-	h.points[h.next] = point{now, l}
-	h.next = (h.next + 1) % len(h.points)
-}
-
-// at is the load in force at t; fallback when nothing is remembered of it.
-func (h *history) at(t time.Time, fallback Load) Load {
-	for i := 1; i <= len(h.points); i++ {
-		p := h.points[(h.next+len(h.points)-i)%len(h.points)]
-		if p.at.IsZero() {
-			break
-		}
-		if !p.at.After(t) {
-			return p.load
+	v.Routers = make([]RouterView, 0, len(s.order))
+	for _, id := range s.order {
+		if r := s.routers[id]; !r.gone {
+			v.Routers = append(v.Routers, RouterView{
+				ID: id, Boot: r.boot, FactsIndex: r.facts, RowsAt: r.at, Total: r.total, view: v,
+			})
 		}
 	}
-	return fallback
+}
+
+// replicaView is the replica as it is now.
+func (s *Store) replicaView(e *entry) *ReplicaView {
+	e.shared = true
+	rv := &ReplicaView{
+		Replica: e.replica, Slot: e.slot, Cell: e.cell, Others: e.others,
+		Reading: e.reading, ReadingAt: e.readingAt, KnownAtReading: e.knownOwn.Add(e.knownOthers),
+		AddedAt: e.addedAt, DownSince: e.downSince, DownReaders: len(e.downReaders),
+		OthersFailures: e.failed, rows: e.rows,
+	}
+	if d, ok := s.facts.Draining[e.replica.ID]; ok {
+		rv.Draining, rv.DrainReason = true, d.Reason
+	} else if reason, ok := s.drains[e.replica.ID]; ok {
+		rv.Draining, rv.DrainReason = true, reason
+	}
+	return rv
 }

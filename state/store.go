@@ -1,24 +1,11 @@
 package state
 
 import (
-	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 )
-
-// Rows is one router's message about its own load. Values are absolute, so a
-// lost delta is repaired by the next one that names the replica, or by the next
-// full message.
-type Rows struct {
-	Router     RouterID
-	Boot       BootID
-	Seq        uint64 // grows with every message of this boot
-	Full       bool   // replicas not named have no load
-	FactsIndex uint64 // committed facts the router has applied
-	Rows       []Row
-}
 
 // Config is what a Store needs at its start.
 type Config struct {
@@ -43,7 +30,9 @@ type Store struct {
 	pools    []PoolSpec               // guarded by mu
 	listed   map[listKey][]Replica    // guarded by mu; what each source lists
 	entries  map[ReplicaID]*entry     // guarded by mu
+	ghosts   map[ReplicaID]*Cell      // guarded by mu; cells of unlisted replicas with requests still running
 	routers  map[RouterID]*routerRows // guarded by mu
+	order    []RouterID               // guarded by mu; keys of routers, sorted; nil: to be made
 	facts    *Facts                   // guarded by mu
 	weights  *Weights                 // guarded by mu
 	drains   map[ReplicaID]string     // guarded by mu; local drains with their reason
@@ -51,6 +40,8 @@ type Store struct {
 	nextSlot Slot                     // guarded by mu
 	seq      uint64                   // guarded by mu
 	onGone   func(Slot, ReplicaID)    // guarded by mu
+	dropped  Dropped                  // guarded by mu
+	pending  pending                  // guarded by mu; what the next View must show
 }
 
 type listKey struct {
@@ -58,25 +49,10 @@ type listKey struct {
 	pool   string
 }
 
-// entry is the writer's side of one replica.
-type entry struct {
-	replica   Replica
-	slot      Slot
-	cell      *Cell
-	reading   Reading
-	readingAt time.Time
-	known     Load
-	addedAt   time.Time
-	history   history
-}
-
-type routerRows struct {
-	boot  BootID
-	seq   uint64
-	facts uint64
-	at    time.Time
-	rows  map[ReplicaID]Load // replaced, never changed: Views share it
-	total Load
+// Dropped counts what bounds and foreign nonsense made the Store leave out.
+type Dropped struct {
+	Rows    uint64 // rows past MaxRows of one router
+	Routers uint64 // messages of routers past MaxRouters
 }
 
 // NewStore returns a store with the given pools and no replicas. It starts
@@ -91,6 +67,7 @@ func NewStore(cfg Config) *Store {
 		pools:   slices.Clone(cfg.Pools),
 		listed:  map[listKey][]Replica{},
 		entries: map[ReplicaID]*entry{},
+		ghosts:  map[ReplicaID]*Cell{},
 		routers: map[RouterID]*routerRows{},
 		facts:   NewFacts(),
 		weights: &Weights{},
@@ -98,6 +75,7 @@ func NewStore(cfg Config) *Store {
 		slots:   map[ReplicaID]Slot{},
 	}
 	s.mu.Lock()
+	s.pending.listing = true
 	s.publish()
 	s.mu.Unlock()
 	return s
@@ -141,7 +119,10 @@ func (s *Store) Batch(f func()) {
 
 // SetPools replaces the pool specs.
 func (s *Store) SetPools(specs []PoolSpec) {
-	s.change(func() { s.pools = slices.Clone(specs) })
+	s.change(func() {
+		s.pools = slices.Clone(specs)
+		s.pending.listing = true
+	})
 }
 
 // SetReplicas replaces what one source lists for one pool. Committed replicas
@@ -156,6 +137,7 @@ func (s *Store) SetReplicas(source Source, pool string, list []Replica) {
 			s.listed[k] = slices.Clone(list)
 		}
 		s.relist()
+		s.pending.listing = true
 	})
 }
 
@@ -168,11 +150,28 @@ func (s *Store) SetFacts(f *Facts) {
 		}
 		s.facts = f
 		s.relist()
+		s.pending.listing = true
 	})
 }
 
-// SetWeights publishes the balance loop's output. The store keeps w.
-func (s *Store) SetWeights(w *Weights) { s.change(func() { s.weights = w }) }
+// SetWeights publishes the balance loop's output. The store keeps w. Replicas
+// whose Failures changed count as changed rows.
+func (s *Store) SetWeights(w *Weights) {
+	var told bool
+	s.change(func() {
+		for id, e := range s.entries {
+			if w.Of(id).Failures != s.weights.Of(id).Failures {
+				e.cell.version.Add(1)
+				told = true
+			}
+		}
+		s.weights = w
+		s.pending.header = true
+	})
+	if told {
+		s.touch()
+	}
+}
 
 // SetDrain marks a replica as draining on this router alone, or ends that. The
 // committed facts may drain it too.
@@ -183,83 +182,17 @@ func (s *Store) SetDrain(id ReplicaID, on bool, reason string) {
 		} else {
 			delete(s.drains, id)
 		}
+		if e := s.entries[id]; e != nil {
+			s.pending.mark(e)
+		}
 	})
 }
 
-// ApplyRows takes another router's load message. It reports false for a message
-// that is not news: of this router, of an older boot's sequence, or repeated.
-func (s *Store) ApplyRows(m Rows) (news bool) {
-	s.change(func() {
-		if m.Router == s.self {
-			return
-		}
-		r := s.routers[m.Router]
-		if r == nil || r.boot != m.Boot {
-			r = &routerRows{boot: m.Boot, rows: map[ReplicaID]Load{}}
-			s.routers[m.Router] = r
-		} else if m.Seq <= r.seq {
-			return
-		}
-		news = true
-		r.seq, r.at, r.facts = m.Seq, s.now(), max(r.facts, m.FactsIndex)
-		rows := map[ReplicaID]Load{}
-		if !m.Full {
-			rows = maps.Clone(r.rows)
-		}
-		for _, row := range m.Rows {
-			if row.Load == (Load{}) {
-				delete(rows, row.Replica)
-			} else if len(rows) < MaxRows {
-				rows[row.Replica] = row.Load
-			}
-		}
-		r.rows, r.total = rows, Load{}
-		for _, l := range rows {
-			r.total = r.total.Add(l)
-		}
-	})
-	return news
-}
-
-// MaxRows bounds the rows kept of one router.
-const MaxRows = 1 << 16
-
-// DropRouter forgets another router's rows: it left, died, or fell silent.
-func (s *Store) DropRouter(id RouterID) { s.change(func() { delete(s.routers, id) }) }
-
-// DropSilent forgets the rows of routers from which nothing came since before,
-// and returns their ids.
-func (s *Store) DropSilent(before time.Time) (dropped []RouterID) {
-	s.change(func() {
-		for id, r := range s.routers {
-			if r.at.Before(before) {
-				delete(s.routers, id)
-				dropped = append(dropped, id)
-			}
-		}
-	})
-	return dropped
-}
-
-// ApplyReading takes a reading of a replica, own or another router's. The one
-// taken last wins; it reports false for one that is not newer.
-func (s *Store) ApplyReading(r Reading) (news bool) {
-	s.change(func() {
-		e := s.entries[r.Replica]
-		if e == nil {
-			return
-		}
-		now := s.now()
-		at, _ := s.clock.Place(r.At, now, s.clock.Since(now))
-		t := s.clock.Time(at)
-		if !t.After(e.readingAt) {
-			return
-		}
-		news = true
-		e.reading, e.readingAt = r, t
-		e.known = e.history.at(t, e.cell.Load().Add(s.others(r.Replica)))
-	})
-	return news
+// Dropped counts what was left out so far.
+func (s *Store) Dropped() Dropped {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.dropped
 }
 
 // SlotOf is the slot of a replica, listed already or not: knowledge about a
@@ -293,29 +226,29 @@ func (s *Store) slot(id ReplicaID) Slot {
 	return n
 }
 
-// OwnRows appends this router's non-zero load rows, in no order.
+// OwnRows appends this router's rows that are not zero, in no order.
 func (s *Store) OwnRows(dst []Row) []Row {
-	for _, p := range s.View().Pools {
+	v := s.View()
+	for _, p := range v.Pools {
 		for _, r := range p.Replicas {
-			if l := r.Cell.Load(); l != (Load{}) {
-				dst = append(dst, Row{Replica: r.ID, Load: l})
+			if row := v.OwnRow(r); row.Load != (Load{}) || row.Failures != 0 {
+				dst = append(dst, row)
 			}
 		}
 	}
 	return dst
 }
 
-// change runs f under the lock and publishes unless a Batch is open.
+// OwnRow is this router's row at one replica, zero or not.
+func (v *View) OwnRow(r *ReplicaView) Row {
+	return Row{Replica: r.ID, Load: r.Cell.Load(), Failures: v.Weights.Of(r.ID).Failures}
+}
+
+// change runs f under the lock and publishes what it marked, unless a Batch is
+// open.
 func (s *Store) change(f func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	f()
 	s.publish()
-}
-
-func (s *Store) others(id ReplicaID) (sum Load) {
-	for _, r := range s.routers {
-		sum = sum.Add(r.rows[id])
-	}
-	return sum
 }

@@ -22,7 +22,7 @@ const (
 // r must prefill. It counts for the very next pick on this router.
 func (s *Store) Begin(r *ReplicaView, uncached int) *Ticket {
 	t := &Ticket{store: s, cell: r.Cell, uncached: int64(max(0, uncached))}
-	t.cell.add(1, 1, t.uncached)
+	t.cell.add(s.now(), 1, 1, t.uncached)
 	s.touch()
 	return t
 }
@@ -31,7 +31,11 @@ func (s *Store) Begin(r *ReplicaView, uncached int) *Ticket {
 // nothing.
 func (t *Ticket) FirstToken() {
 	if t.phase.CompareAndSwap(phasePrefill, phaseDecode) {
-		t.cell.add(0, -1, -t.uncached)
+		now := t.store.now()
+		t.cell.add(now, 0, -1, -t.uncached)
+		if c := t.cell.clock; c != nil {
+			t.cell.first.Store(max(1, int64(c.Since(now))))
+		}
 		t.store.touch()
 	}
 }
@@ -40,9 +44,9 @@ func (t *Ticket) FirstToken() {
 func (t *Ticket) End() bool {
 	switch t.phase.Swap(phaseEnded) {
 	case phasePrefill:
-		t.cell.add(-1, -1, -t.uncached)
+		t.cell.add(t.store.now(), -1, -1, -t.uncached)
 	case phaseDecode:
-		t.cell.add(-1, 0, 0)
+		t.cell.add(t.store.now(), -1, 0, 0)
 	default:
 		return false
 	}

@@ -1,20 +1,33 @@
 package state
 
-import "time"
+import (
+	"slices"
+	"strings"
+	"time"
+)
 
 // View is one immutable picture of the cluster. Nothing in it is ever changed
-// after it is published, except what a ReplicaView's Cell counts.
+// after it is published, except what a ReplicaView's Cell counts. Successive Views
+// share what did not change.
 type View struct {
 	At      time.Time
 	Seq     uint64
 	Self    RouterID
-	Pools   []*PoolView          // in name order
-	byName  map[string]*PoolView // pool name, model or alias
-	byID    map[ReplicaID]*ReplicaView
+	Pools   []*PoolView  // in name order
 	Routers []RouterView // the other routers, in id order
 	Facts   *Facts       // never nil
 	Weights *Weights     // never nil; written by the balance loop
+	index   *viewIndex
 }
+
+// viewIndex finds things in the Views of one listing.
+type viewIndex struct {
+	names    map[string]int32    // pool name, model or alias -> index in Pools
+	replicas map[ReplicaID]place // of listed replicas
+}
+
+// place is where a replica stands in a View.
+type place struct{ pool, at int32 }
 
 // PoolView is a pool and its replicas.
 type PoolView struct {
@@ -43,6 +56,14 @@ type ReplicaView struct {
 	// OthersFailures sums what the other routers say of their failed outcomes
 	// there since each one's last success.
 	OthersFailures uint32
+	rows           []routerLoad // the other routers' rows that are not zero, in router id order
+}
+
+// routerLoad is one router's row at a replica.
+type routerLoad struct {
+	router RouterID
+	load   Load
+	failed uint32
 }
 
 // RouterView is another router as this one knows it.
@@ -52,18 +73,54 @@ type RouterView struct {
 	FactsIndex uint64    // committed facts it has applied
 	RowsAt     time.Time // last time anything of its rows came
 	Total      Load
-	rows       map[ReplicaID]Load
+	view       *View
 }
 
-// InFlight is what that router has running at the replica, by its last row.
-func (r *RouterView) InFlight(id ReplicaID) int64 { return r.rows[id].InFlight }
+// InFlight is what that router has running at a replica, by its last row; zero for
+// a replica that the View doesn't list.
+func (r *RouterView) InFlight(id ReplicaID) int64 {
+	if r.view == nil {
+		return 0
+	}
+	rv := r.view.Replica(id)
+	if rv == nil {
+		return 0
+	}
+	i, ok := findRouter(rv.rows, r.ID)
+	if !ok {
+		return 0
+	}
+	return rv.rows[i].load.InFlight
+}
+
+func findRouter(rows []routerLoad, id RouterID) (int, bool) {
+	return slices.BinarySearchFunc(rows, id, func(r routerLoad, id RouterID) int {
+		return strings.Compare(string(r.router), string(id))
+	})
+}
 
 // Pool finds the pool that serves a model name as clients give it: the pool's
 // model, one of its aliases, or its own name, exact in case. Nil if there is none.
-func (v *View) Pool(model string) *PoolView { return v.byName[model] }
+func (v *View) Pool(model string) *PoolView {
+	if v.index == nil {
+		return nil
+	}
+	if i, ok := v.index.names[model]; ok {
+		return v.Pools[i]
+	}
+	return nil
+}
 
 // Replica finds a replica by id, or nil.
-func (v *View) Replica(id ReplicaID) *ReplicaView { return v.byID[id] }
+func (v *View) Replica(id ReplicaID) *ReplicaView {
+	if v.index == nil {
+		return nil
+	}
+	if p, ok := v.index.replicas[id]; ok {
+		return v.Pools[p.pool].Replicas[p.at]
+	}
+	return nil
+}
 
 // Load is own plus others' load, as far as rows tell.
 func (r *ReplicaView) Load() Load { return r.Cell.Load().Add(r.Others) }
