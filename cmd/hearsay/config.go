@@ -1,0 +1,66 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+
+	"github.com/spf13/cobra"
+	"go.yaml.in/yaml/v3"
+
+	"github.com/hearsay-llm/hearsay/cmd/node"
+)
+
+func newConfig() *cobra.Command {
+	cmd := &cobra.Command{Use: "config", Short: "Check a configuration file, or show a router's", Args: noArgs, RunE: help}
+	check := &cobra.Command{
+		Use: "check FILE", Short: "Report every fault of a configuration file; nothing is started", Args: exactArgs(1),
+		RunE: func(_ *cobra.Command, args []string) error {
+			cfg, err := node.Load(args[0], os.Environ())
+			if err != nil {
+				return err
+			}
+			replicas := 0
+			for _, p := range cfg.Pools {
+				replicas += len(p.Replicas)
+			}
+			fmt.Printf("%s is valid: %d pools, %d static replicas\n", args[0], len(cfg.Pools), replicas)
+			return nil
+		},
+	}
+	a := &admin{}
+	show := &cobra.Command{
+		Use: "show", Short: "A running router's configuration, without secrets", Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			var doc any
+			raw, err := a.call(cmd.Context(), "GET", "config", nil, &doc)
+			if err != nil {
+				return err
+			}
+			if a.json {
+				_, err = os.Stdout.Write(raw)
+				return err
+			}
+			var n any
+			if err := json.Unmarshal(raw, &n); err != nil {
+				return err
+			}
+			enc := yaml.NewEncoder(os.Stdout)
+			enc.SetIndent(2)
+			return enc.Encode(n)
+		},
+	}
+	a.addOutput(show)
+	cmd.AddCommand(check, show)
+	return cmd
+}
+
+func newVersion() *cobra.Command {
+	return &cobra.Command{
+		Use: "version", Short: "The version of this binary", Args: noArgs,
+		RunE: func(*cobra.Command, []string) error {
+			fmt.Println("hearsay " + node.Version())
+			return nil
+		},
+	}
+}

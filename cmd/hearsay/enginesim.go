@@ -1,0 +1,59 @@
+package main
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/hearsay-llm/hearsay/test/enginesim"
+)
+
+func newEngineSim() *cobra.Command {
+	cfg := enginesim.DefaultConfig()
+	var listen string
+	var port int
+	cmd := &cobra.Command{
+		Use: "engine-sim", Short: "One simulated engine: timing, KV cache, metrics, faults",
+		Long: `engine-sim serves the OpenAI API like an inference engine would, with its timing and KV
+cache simulated: chunked prefill, continuous batching, an LRU of 16-token blocks. It
+generates no meaningful text. POST /sim/fault makes it misbehave; GET /sim/record
+tells what it received and executed.`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := cfg.Validate(); err != nil {
+				return usageError{err}
+			}
+			addr := listen
+			if cmd.Flags().Changed("port") {
+				addr = fmt.Sprintf("127.0.0.1:%d", port)
+			}
+			ln, err := net.Listen("tcp", addr)
+			if err != nil {
+				return fmt.Errorf("listen on %s: %w: choose another with --port", addr, err)
+			}
+			fmt.Fprintf(os.Stderr, "simulated %s engine, model %s, %d KV tokens, profile %s at speed %g: http://%s\n",
+				cfg.Kind, cfg.Model, cfg.KVTokens, cfg.Profile, cfg.Speed, ln.Addr())
+			return enginesim.New(cfg).Serve(cmd.Context(), ln)
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&listen, "listen", "127.0.0.1:8000", "address to listen on")
+	f.IntVar(&port, "port", 8000, "port to listen on, on 127.0.0.1")
+	f.StringVar((*string)(&cfg.Kind), "engine", string(cfg.Kind), "engine to speak like: vllm, sglang or llamacpp")
+	f.StringVar(&cfg.Model, "model", cfg.Model, "model name")
+	f.StringSliceVar(&cfg.Adapters, "adapters", nil, "LoRA adapters served beside the model")
+	f.StringVar(&cfg.Profile, "profile", cfg.Profile, "timing: "+strings.Join(enginesim.ProfileNames(), ", ")+" or simple")
+	f.Float64Var(&cfg.Speed, "speed", cfg.Speed, "times faster than the profile")
+	f.IntVar(&cfg.KVTokens, "kv-tokens", cfg.KVTokens, "KV cache size, tokens")
+	f.IntVar(&cfg.MaxSeqs, "max-seqs", cfg.MaxSeqs, "most sequences in a batch")
+	f.IntVar(&cfg.MaxBatchedTokens, "max-batched-tokens", cfg.MaxBatchedTokens, "token budget of a step")
+	f.IntVar(&cfg.MaxModelLen, "max-model-len", cfg.MaxModelLen, "longest prompt plus output, tokens")
+	f.IntVar(&cfg.StreamInterval, "stream-interval", cfg.StreamInterval, "tokens per stream event")
+	f.IntVar(&cfg.MeanOutput, "mean-output", cfg.MeanOutput, "mean output without a limit, tokens")
+	f.Uint64Var(&cfg.Seed, "seed", cfg.Seed, "decides texts and drawn lengths")
+	f.BoolVar(&cfg.HideCachedTokens, "hide-cached-tokens", false, "report no cached tokens in usage")
+	return cmd
+}

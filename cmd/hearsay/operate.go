@@ -1,0 +1,201 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"net/url"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/hearsay-llm/hearsay/proxy/console"
+)
+
+// write sends a change and says that it was made.
+func write(cmd *cobra.Command, a *admin, method, path string, body any, done string) error {
+	var answer struct {
+		Index   uint64
+		Message string
+	}
+	if _, err := a.call(cmd.Context(), method, path, body, &answer); err != nil {
+		return err
+	}
+	switch {
+	case answer.Message != "":
+		fmt.Println(answer.Message)
+	case answer.Index > 0:
+		fmt.Printf("%s (committed at %d)\n", done, answer.Index)
+	default:
+		fmt.Println(done)
+	}
+	return nil
+}
+
+func newDrain() *cobra.Command {
+	a := &admin{}
+	var req console.ReasonRequest
+	cmd := &cobra.Command{
+		Use: "drain REPLICA", Short: "Give a replica no new work; running streams go on", Args: exactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return write(cmd, a, "POST", "replicas/"+url.PathEscape(args[0])+"/drain", req, args[0]+" is draining")
+		},
+	}
+	a.addFlags(cmd)
+	cmd.Flags().StringVar(&req.Reason, "reason", "", "why, for the record")
+	cmd.Flags().BoolVar(&req.Local, "local", false, "on the asked router alone, without a commit")
+	return cmd
+}
+
+func newUndrain() *cobra.Command {
+	a := &admin{}
+	var req console.ReasonRequest
+	cmd := &cobra.Command{
+		Use: "undrain REPLICA", Short: "Give a drained replica work again", Args: exactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return write(cmd, a, "POST", "replicas/"+url.PathEscape(args[0])+"/undrain", req, args[0]+" takes work again")
+		},
+	}
+	a.addFlags(cmd)
+	cmd.Flags().BoolVar(&req.Local, "local", false, "on the asked router alone, without a commit")
+	return cmd
+}
+
+func newReplica() *cobra.Command {
+	cmd := &cobra.Command{Use: "replica", Short: "Add or remove replicas at run time", Args: noArgs, RunE: help}
+	a := &admin{}
+	var req console.ReplicaRequest
+	add := &cobra.Command{
+		Use: "add URL", Short: "Add a replica to a pool, on all routers", Args: exactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			req.URL = args[0]
+			return write(cmd, a, "POST", "replicas", req, args[0]+" was added to pool "+req.Pool)
+		},
+	}
+	a.addFlags(add)
+	add.Flags().StringVar(&req.Pool, "pool", "default", "the pool it serves in")
+	rm := &cobra.Command{
+		Use: "rm REPLICA", Short: "Remove a replica that was added at run time", Args: exactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return write(cmd, a, "DELETE", "replicas/"+url.PathEscape(args[0]), nil, args[0]+" was removed")
+		},
+	}
+	a.addFlags(rm)
+	cmd.AddCommand(add, rm)
+	return cmd
+}
+
+func help(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+
+func newMember() *cobra.Command {
+	cmd := &cobra.Command{Use: "member", Short: "Care for the set of Raft voters", Args: noArgs, RunE: help}
+	a := &admin{}
+	rm := &cobra.Command{
+		Use: "remove ID", Short: "Remove a router that will not come back from the voters", Args: exactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return write(cmd, a, "POST", "members/"+url.PathEscape(args[0])+"/remove", nil, args[0]+" is no voter any more")
+		},
+	}
+	a.addFlags(rm)
+	cmd.AddCommand(rm)
+	return cmd
+}
+
+func newScale() *cobra.Command {
+	a := &admin{}
+	var to int
+	var release bool
+	cmd := &cobra.Command{
+		Use: "scale [POOL]", Short: "Show or set how many replicas a pool should have",
+		Long: `Without --to, scale shows the pools' targets. With --to N the operator's target wins
+over the autoscaler until 'scale POOL --release'.`,
+		Args: maxArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			set := cmd.Flags().Changed("to")
+			if (set || release) && len(args) == 0 {
+				return usageError{fmt.Errorf("name the pool: hearsay scale POOL --to N")}
+			}
+			if set && release {
+				return usageError{fmt.Errorf("--to and --release exclude each other")}
+			}
+			switch {
+			case set:
+				return write(cmd, a, "PUT", "pools/"+url.PathEscape(args[0])+"/target",
+					console.TargetRequest{To: &to}, fmt.Sprintf("pool %s: target %d, held until --release", args[0], to))
+			case release:
+				return write(cmd, a, "PUT", "pools/"+url.PathEscape(args[0])+"/target",
+					console.TargetRequest{Release: true}, "pool "+args[0]+": the autoscaler has it again")
+			}
+			var list []console.Pool
+			return show(cmd, a, "pools", &list, func(w io.Writer) error {
+				t := newTable("pool", "replicas", "ready", "target", "held", "bounds", "actuator", "in flight", "queued tokens")
+				for _, p := range list {
+					if len(args) == 1 && p.Name != args[0] {
+						continue
+					}
+					target := "-"
+					if p.Target > 0 || p.Held {
+						target = fmt.Sprint(p.Target)
+					}
+					t.row(p.Name, p.Replicas, p.Ready, target, p.Held, fmt.Sprintf("%d-%d", p.Min, p.Max), p.Actuator, p.InFlight, p.Queued)
+				}
+				return t.write(w)
+			})
+		},
+	}
+	a.addOutput(cmd)
+	cmd.Flags().IntVar(&to, "to", 0, "wanted number of replicas")
+	cmd.Flags().BoolVar(&release, "release", false, "give the target back to the autoscaler")
+	cmd.AddCommand(newScaleLog())
+	return cmd
+}
+
+func newScaleLog() *cobra.Command {
+	a := &admin{}
+	cmd := &cobra.Command{
+		Use: "log [POOL]", Short: "Scale decisions, newest first, with reason and outcome", Args: maxArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			path := "decisions"
+			if len(args) == 1 {
+				path += "?pool=" + url.QueryEscape(args[0])
+			}
+			var list []console.Decision
+			return show(cmd, a, path, &list, func(w io.Writer) error {
+				if len(list) == 0 {
+					fmt.Fprintln(w, "no decisions yet")
+					return nil
+				}
+				t := newTable("at", "pool", "role", "from", "to", "by", "outcome", "id", "reason", "detail")
+				for _, d := range list {
+					outcome := d.Outcome
+					if outcome == "" {
+						outcome = "under way"
+					}
+					t.row(d.At.Local().Format("2006-01-02 15:04:05"), d.Pool, d.Role, d.From, d.To, d.By, outcome, d.ID, d.Reason, d.Detail)
+				}
+				return t.write(w)
+			})
+		},
+	}
+	a.addOutput(cmd)
+	return cmd
+}
+
+func newLogLevel() *cobra.Command {
+	a := &admin{}
+	cmd := &cobra.Command{
+		Use: "log-level LEVEL", Short: "Set a router's log level until it restarts: debug, info, warn, error", Args: exactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return write(cmd, a, "PUT", "log-level", console.LevelRequest{Level: args[0]}, "log level is "+args[0])
+		},
+	}
+	a.addFlags(cmd)
+	return cmd
+}
+
+// readInput reads a file, or standard input for "-".
+func readInput(path string) ([]byte, error) {
+	if path == "-" {
+		return io.ReadAll(io.LimitReader(os.Stdin, 64<<20))
+	}
+	return os.ReadFile(path)
+}

@@ -1,0 +1,169 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/hearsay-llm/hearsay/test/replay"
+	"github.com/hearsay-llm/hearsay/test/traces"
+)
+
+// agentsTrace is the generated workload that replay knows beside recorded traces.
+const agentsTrace = "agents"
+
+type replayFlags struct {
+	trace    string
+	rate     float64
+	requests int
+	jsonPath string
+	plotDir  string
+	quiet    bool
+	cfg      replay.Config
+}
+
+func newReplay() *cobra.Command {
+	f := replayFlags{cfg: replay.Config{Model: "sim-70b", Speed: 1, Seed: 1, Timeout: 10 * time.Minute}}
+	cmd := &cobra.Command{
+		Use: "replay", Short: "Replay a trace against routers and measure what users would see",
+		Long: `replay sends a trace's requests at their due times, whatever the state of earlier ones
+(open loop), each to a random target, and reports TTFT, TPOT and end-to-end
+percentiles, the cache-hit rate, goodput and errors.
+
+--trace takes a file (Mooncake JSON lines or Azure CSV, plain or gzip), one of the
+embedded traces ` + strings.Join(traces.Names(), ", ") + `,
+or "` + agentsTrace + `" for generated multi-turn chats.`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return runReplay(cmd.Context(), &f) },
+	}
+	fl := cmd.Flags()
+	fl.StringVar(&f.trace, "trace", traces.MooncakeConversation, "trace to replay")
+	fl.StringSliceVar(&f.cfg.Targets, "target", []string{"http://127.0.0.1:8080"}, "router URLs; each request goes to one at random")
+	fl.StringVar(&f.cfg.Model, "model", f.cfg.Model, "model to ask for")
+	fl.Float64Var(&f.rate, "rate", 1, "multiplies the trace's arrival rate")
+	fl.IntVar(&f.requests, "requests", 0, "only the first N requests; 0 = all")
+	fl.Float64Var(&f.cfg.Speed, "speed", 1, "the simulated engines' speed: trace times are divided by it, measured ones multiplied")
+	fl.DurationVar(&f.cfg.Warmup, "warmup", 0, "leave out requests due before this (trace time)")
+	fl.DurationVar(&f.cfg.SLO.TTFT, "slo-ttft", 2*time.Second, "time to first token that a good request meets")
+	fl.DurationVar(&f.cfg.SLO.TPOT, "slo-tpot", 100*time.Millisecond, "time per output token that a good request meets")
+	fl.Uint64Var(&f.cfg.Seed, "seed", 1, "decides texts, spreading and targets")
+	fl.IntVar(&f.cfg.Concurrency, "concurrency", 0, "most requests in flight; 0 = 2048")
+	fl.DurationVar(&f.cfg.Timeout, "timeout", f.cfg.Timeout, "of one request")
+	fl.StringVar(&f.cfg.APIKey, "api-key", "", "bearer token to send")
+	fl.BoolVar(&f.cfg.Debug, "debug", true, "ask routers for pick headers, for figures per replica and of predictions")
+	fl.StringVar(&f.jsonPath, "json", "", "write the report as JSON to this file; - for standard output")
+	fl.StringVar(&f.plotDir, "plot", "", "write plots (SVG) into this directory")
+	fl.BoolVar(&f.quiet, "quiet", false, "no progress")
+	return cmd
+}
+
+func runReplay(ctx context.Context, f *replayFlags) error {
+	src, closer, err := openTrace(f)
+	if err != nil {
+		return err
+	}
+	defer closer()
+	f.cfg.Source, f.cfg.Name = src, f.trace
+	f.cfg.IgnoreEOS = true
+	if !f.quiet {
+		f.cfg.Progress = os.Stderr
+		f.cfg.ProgressLive = term.IsTerminal(int(os.Stderr.Fd()))
+	}
+	if err := f.cfg.Validate(); err != nil {
+		return usageError{err}
+	}
+	report, err := replay.Run(ctx, f.cfg)
+	if err != nil {
+		return err
+	}
+	if f.jsonPath != "-" {
+		if err := report.WriteText(os.Stdout); err != nil {
+			return err
+		}
+	}
+	if err := writeJSON(f.jsonPath, report); err != nil {
+		return err
+	}
+	if f.plotDir != "" {
+		files, err := report.WritePlot(f.plotDir)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintln(os.Stderr, "plots: "+strings.Join(files, " "))
+	}
+	if report.OK == 0 && report.Sent > 0 && !report.Interrupted {
+		return fmt.Errorf("no request succeeded: see the errors above; is the target a router or an engine that serves %q?", f.cfg.Model)
+	}
+	return nil
+}
+
+func writeJSON(path string, v any) error {
+	var w io.Writer = os.Stdout
+	switch path {
+	case "":
+		return nil
+	case "-":
+	default:
+		file, err := os.Create(path)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = file.Close() }()
+		w = file
+	}
+	enc := json.NewEncoder(w)
+	enc.SetIndent("", "  ")
+	return enc.Encode(v)
+}
+
+// openTrace opens what the flags name, cut and scaled, and sets what to expect of
+// it for the progress line.
+func openTrace(f *replayFlags) (src traces.Source, closer func(), err error) {
+	if f.rate <= 0 {
+		return nil, nil, usageError{fmt.Errorf("--rate %v: must be above 0", f.rate)}
+	}
+	open := func() (traces.Source, func(), error) {
+		if f.trace == agentsTrace {
+			n := f.requests
+			if n == 0 {
+				n = 200
+			}
+			a, err := traces.Agents(traces.AgentsConfig{Seed: f.cfg.Seed, Sessions: n, RealAnswers: true, Tools: 3})
+			return a, func() {}, err
+		}
+		t, err := traces.Open(f.trace, traces.OpenConfig{Seed: f.cfg.Seed})
+		if err != nil {
+			return nil, nil, err
+		}
+		return t, func() { _ = t.Close() }, nil
+	}
+	shape := func(s traces.Source) traces.Source {
+		s = traces.Scale(s, f.rate)
+		if f.requests > 0 {
+			s = traces.Head(s, f.requests)
+		}
+		return s
+	}
+	s, done, err := open()
+	if err != nil {
+		return nil, nil, err
+	}
+	stats, err := traces.Summarize(shape(s))
+	done()
+	if err != nil {
+		return nil, nil, err
+	}
+	f.cfg.Expect = replay.Expect{Requests: stats.Requests, Duration: stats.Duration}
+	s, done, err = open()
+	if err != nil {
+		return nil, nil, err
+	}
+	return shape(s), done, nil
+}
