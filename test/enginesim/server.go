@@ -240,28 +240,47 @@ func (e *Engine) writeError(w http.ResponseWriter, err *apiError) {
 	writeJSON(w, err.status, e.errorBody(err))
 }
 
+// Error bodies, fields in the engines' order.
+type (
+	vllmError struct {
+		Message string  `json:"message"`
+		Type    string  `json:"type"`
+		Param   *string `json:"param"`
+		Code    int     `json:"code"`
+	}
+	sglangError struct {
+		Object string `json:"object"`
+		vllmError
+	}
+	llamaError struct {
+		Code    int    `json:"code"`
+		Message string `json:"message"`
+		Type    string `json:"type"`
+		Prompt  int    `json:"n_prompt_tokens,omitempty"`
+		Context int    `json:"n_ctx,omitempty"`
+	}
+)
+
 func (e *Engine) errorBody(err *apiError) any {
-	var param any
+	body := vllmError{Message: err.message, Type: err.kind, Code: err.status}
 	if err.param != "" {
-		param = err.param
+		body.Param = &err.param
 	}
 	switch e.cfg.Kind {
 	case SGLang:
-		return map[string]any{"object": "error", "message": err.message, "type": err.kind, "param": param, "code": err.status}
+		return sglangError{"error", body}
 	case LlamaCpp:
-		kind := err.kind
+		b := llamaError{Code: err.status, Message: err.message, Type: err.kind}
 		switch {
 		case err.prompt > 0:
-			return map[string]any{"error": map[string]any{
-				"code": err.status, "message": "the request exceeds the available context size, try increasing it",
-				"type": "exceed_context_size_error", "n_prompt_tokens": err.prompt, "n_ctx": e.cfg.contextLen(),
-			}}
+			b.Message = "the request exceeds the available context size, try increasing it"
+			b.Type, b.Prompt, b.Context = "exceed_context_size_error", err.prompt, e.cfg.contextLen()
 		case err.status == http.StatusBadRequest:
-			kind = "invalid_request_error"
+			b.Type = "invalid_request_error"
 		}
-		return map[string]any{"error": map[string]any{"code": err.status, "message": err.message, "type": kind}}
+		return map[string]llamaError{"error": b}
 	default:
-		return map[string]any{"error": map[string]any{"message": err.message, "type": err.kind, "param": param, "code": err.status}}
+		return map[string]vllmError{"error": body}
 	}
 }
 
