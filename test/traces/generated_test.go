@@ -215,3 +215,20 @@ func TestATurnWaitsForTheAnswerBeforeIt(t *testing.T) {
 		}
 	})
 }
+
+func TestTurnsAfterAWindowsBeginDoNotWaitForCutOnes(t *testing.T) {
+	src := must(Agents(AgentsConfig{Sessions: 1, Turns: Range{4, 4}, RealAnswers: true}))
+	all := readAll(t, src)
+	cut := readAll(t, Window(Slice(all...), all[2].At, 0))
+	if len(cut) != 2 || cut[0].Turn != 2 {
+		t.Fatalf("window kept %d turns", len(cut))
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := cut[0].Conversation.Wait(ctx, cut[0].Turn); err != nil {
+		t.Errorf("first kept turn: %v", err)
+	}
+	if err := cut[1].Conversation.Wait(ctx, cut[1].Turn); err == nil {
+		t.Error("second kept turn does not wait for the first")
+	}
+}

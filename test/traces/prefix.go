@@ -83,7 +83,7 @@ func HotPrefix(cfg HotPrefixConfig) (Source, error) {
 		atLeast("OutputTokens", cfg.OutputTokens, 0),
 	)
 	if !(cfg.Share >= 0 && cfg.Share <= 1) {
-		err = errors.Join(err, fmt.Errorf("Share is %v, want 0 to 1", cfg.Share))
+		err = errors.Join(err, fmt.Errorf("share is %v, want 0 to 1", cfg.Share))
 	}
 	if err != nil {
 		return nil, fmt.Errorf("hot prefix: %w", err)
@@ -187,7 +187,7 @@ func atLeast[T cmp.Ordered](name string, value, least T) error {
 
 func validRate(rate float64) error {
 	if !(rate > 0) || math.IsInf(rate, 0) {
-		return fmt.Errorf("Rate is %v, want above 0", rate)
+		return fmt.Errorf("rate is %v, want above 0", rate)
 	}
 	return nil
 }

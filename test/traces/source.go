@@ -72,6 +72,7 @@ func (w *window) Next() (*Request, error) {
 			return nil, err
 		}
 		if r.At < w.from {
+			r.Conversation.Finish(r.Turn, "") // nobody will send it: the turns that stay must not wait for it
 			continue
 		}
 		if w.to > 0 && r.At >= w.to {

@@ -1,0 +1,261 @@
+package replay
+
+import (
+	"bytes"
+	"encoding/csv"
+	"encoding/json"
+	"encoding/xml"
+	"errors"
+	"io"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+func TestPercentilesOfKnownArrays(t *testing.T) {
+	f := func(values []float64, want Dist) {
+		t.Helper()
+		got := newDist(slices.Clone(values))
+		for _, p := range [][2]float64{{got.Mean, want.Mean}, {got.P50, want.P50}, {got.P90, want.P90}, {got.P99, want.P99}, {got.Max, want.Max}} {
+			if math.Abs(p[0]-p[1]) > 1e-9 {
+				t.Fatalf("%v: %+v, want %+v", values, got, want)
+			}
+		}
+		if got.Count != want.Count {
+			t.Errorf("%v: count %d", values, got.Count)
+		}
+	}
+	f(nil, Dist{})
+	f([]float64{3}, Dist{Count: 1, Mean: 3, P50: 3, P90: 3, P99: 3, Max: 3})
+	f([]float64{2, 1}, Dist{Count: 2, Mean: 1.5, P50: 1.5, P90: 1.9, P99: 1.99, Max: 2})
+	hundred := make([]float64, 101)
+	for i := range hundred {
+		hundred[i] = float64(100 - i)
+	}
+	f(hundred, Dist{Count: 101, Mean: 50, P50: 50, P90: 90, P99: 99, Max: 100})
+	f([]float64{15, 20, 35, 40, 50}, Dist{Count: 5, Mean: 32, P50: 35, P90: 46, P99: 49.6, Max: 50}) // numpy.percentile
+}
+
+func TestRunningMedianIsNearTheTrueOne(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		values := rapid.SliceOfN(rapid.Float64Range(1e-4, 1e4), 1, 200).Draw(t, "values")
+		var h histogram
+		for _, v := range values {
+			h.add(v)
+		}
+		slices.Sort(values)
+		want := values[(len(values)-1)/2]
+		if got := h.median(); got < want/1.06 || got > want*1.06 {
+			t.Fatalf("median is %v, want %v", got, want)
+		}
+	})
+	var h histogram
+	if h.median() != 0 {
+		t.Error("median of nothing")
+	}
+	h.add(0)
+	h.add(1e30)
+}
+
+// measured is a report with answers, hits and one kind of error.
+func measured(t *testing.T) *Report {
+	e := &engine{ttft: 200 * time.Millisecond, itl: 20 * time.Millisecond, cached: 40}
+	return run(t, t.Context(), serve(t, e.ServeHTTP), Config{
+		Source: every(time.Second, 20, 11), Name: "test trace", SLO: SLO{TTFT: time.Second, TPOT: 100 * time.Millisecond},
+	})
+}
+
+func TestTextIsATableAPersonReads(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := measured(t)
+		r.ErrorsByKind["http_503"], r.ErrorExamples["http_503"] = 3, "no\x1b[2J replica"
+		r.Blocked = 2
+		var out strings.Builder
+		if err := r.WriteText(&out); err != nil {
+			t.Fatal(err)
+		}
+		for _, want := range []string{
+			"test trace, model m, chat",
+			"TTFT  200 ms  200 ms  200 ms  200 ms  200 ms  20",
+			"hit rate    40.0 %   800 of 2000 prompt tokens cached",
+			"100.0 % of requests within TTFT 1.00 s and TPOT 100 ms",
+			"http://router  20",
+			`http_503  3      "no\x1b[2J replica"`,
+			"2 sends waited for the bound of 2048",
+		} {
+			if !strings.Contains(out.String(), want) {
+				t.Errorf("%q is missing in:\n%s", want, out.String())
+			}
+		}
+		if strings.Contains(out.String(), "engine seconds") || strings.Contains(out.String(), "was late") {
+			t.Errorf("a note that does not hold in:\n%s", out.String())
+		}
+	})
+}
+
+func TestAReportOfNothingSaysSo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := run(t, t.Context(), serve(t, (&engine{}).ServeHTTP), Config{Source: every(0, 0, 1)})
+		var out strings.Builder
+		if err := r.WriteText(&out); err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(out.String(), "TTFT  -") || !strings.Contains(out.String(), "hit rate    unknown") {
+			t.Error(out.String())
+		}
+		if strings.Contains(out.String(), "NaN") {
+			t.Error(out.String())
+		}
+		if _, err := r.WritePlot(t.TempDir()); !errors.Is(err, ErrNothingToPlot) {
+			t.Errorf("plot: %v", err)
+		}
+		if _, err := json.Marshal(r); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestJSONHasTheFigures(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		data, err := json.Marshal(measured(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var back struct {
+			OK      int     `json:"ok"`
+			HitRate float64 `json:"hit_rate"`
+			TTFT    struct {
+				P99 float64 `json:"p99"`
+			} `json:"ttft_s"`
+			Raw struct {
+				TPOT Dist `json:"tpot"`
+			} `json:"raw_wall_s"`
+			Errors  map[string]int `json:"errors_by_kind"`
+			Targets []Row          `json:"targets"`
+		}
+		if err := json.Unmarshal(data, &back); err != nil {
+			t.Fatal(err)
+		}
+		if back.OK != 20 || back.Errors == nil || len(back.Targets) != 1 || back.Targets[0].Requests != 20 {
+			t.Errorf("json is %s", data)
+		}
+		near(t, "hit rate", back.HitRate, 0.4)
+		near(t, "TTFT", back.TTFT.P99, 0.2)
+		near(t, "raw TPOT", back.Raw.TPOT.P50, 0.02)
+	})
+}
+
+func TestSamplesHaveARowEach(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var out bytes.Buffer
+		if err := measured(t).WriteSamples(&out); err != nil {
+			t.Fatal(err)
+		}
+		rows, err := csv.NewReader(&out).ReadAll()
+		if err != nil || len(rows) != 21 {
+			t.Fatalf("%d rows, %v", len(rows), err)
+		}
+		want := "3.000000,3.000000,3.400000,0.000000,http://router,,ok,0.200000,0.020000,100,40,,11"
+		if got := strings.Join(rows[4], ","); got != want {
+			t.Errorf("row is %s, want %s", got, want)
+		}
+	})
+}
+
+func TestPlotsAreWholeSVG(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := measured(t)
+		dir := filepath.Join(t.TempDir(), "new")
+		paths, err := r.WritePlot(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(paths) != 3 {
+			t.Errorf("wrote %v", paths)
+		}
+		for _, path := range paths {
+			data, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			elements := map[string]int{}
+			d := xml.NewDecoder(bytes.NewReader(data))
+			for {
+				token, err := d.Token()
+				if errors.Is(err, io.EOF) {
+					break
+				}
+				if err != nil {
+					t.Fatalf("%s: %v", path, err)
+				}
+				if start, ok := token.(xml.StartElement); ok {
+					elements[start.Name.Local]++
+				}
+			}
+			if elements["svg"] != 1 || elements["path"] < 5 || elements["text"] < 5 {
+				t.Errorf("%s holds %v", path, elements)
+			}
+		}
+		r.HitRate = nil
+		if paths, err = r.WritePlot(t.TempDir()); err != nil || len(paths) != 2 {
+			t.Errorf("without hits: %v, %v", paths, err)
+		}
+	})
+}
+
+func TestProgressIsALineInPlaceOrALineEachFiveSeconds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		show := func(live bool) (string, []Snapshot) {
+			var out strings.Builder
+			var seen []Snapshot
+			e := &engine{ttft: 200 * time.Millisecond, cached: 40}
+			run(t, t.Context(), serve(t, e.ServeHTTP), Config{
+				Source: every(time.Second, 21, 1), Progress: &out, ProgressLive: live, Expect: Expect{Duration: 20 * time.Second},
+				Observe: func(s Snapshot) { seen = append(seen, s) },
+			})
+			return out.String(), seen
+		}
+		lines, seen := show(false)
+		if got := strings.Count(lines, "\n"); got != 5 || len(seen) != 5 { // at 5, 10, 15, 20 and the end
+			t.Errorf("%d lines and %d snapshots:\n%s", got, len(seen), lines)
+		}
+		if second := seen[1]; second.Elapsed != 10*time.Second || second.Done != 10 || second.ETA != 10*time.Second || second.HitRate == nil {
+			t.Errorf("second snapshot is %+v", second)
+		}
+		if !strings.Contains(lines, "hit rate 40.0 %  ETA 0:10\n") || !strings.Contains(lines, "TTFT p50 ") {
+			t.Error(lines)
+		}
+		if last := seen[4]; last.Sending || last.InFlight != 0 || last.Done != 21 {
+			t.Errorf("last snapshot is %+v", last)
+		}
+		live, seen := show(true)
+		if strings.Count(live, "\n") != 1 || !strings.HasSuffix(live, "\n") || len(seen) < 80 || strings.Count(live, "\r\x1b[K") != len(seen) {
+			t.Errorf("%d snapshots: %q", len(seen), live[:min(len(live), 300)])
+		}
+	})
+}
+
+func TestTimesReadWell(t *testing.T) {
+	f := func(s float64, want string) {
+		t.Helper()
+		if got := seconds(s); got != want {
+			t.Errorf("%v reads %q, want %q", s, got, want)
+		}
+	}
+	f(0, "0")
+	f(0.00025, "250 us")
+	f(0.0042, "4.20 ms")
+	f(0.42, "420 ms")
+	f(4.2, "4.20 s")
+	f(420, "420 s")
+	if got := clock(3725 * time.Second); got != "1:02:05" {
+		t.Errorf("clock reads %s", got)
+	}
+}

@@ -1,0 +1,387 @@
+package replay
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"math"
+	"net/http"
+	"reflect"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/hearsay-llm/hearsay/test/traces"
+)
+
+func near(t *testing.T, what string, got, want float64) {
+	t.Helper()
+	if math.Abs(got-want) > 1e-6*math.Max(1, math.Abs(want)) {
+		t.Errorf("%s is %v, want %v", what, got, want)
+	}
+}
+
+func TestTimesAndTokensAreTheServers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := &engine{ttft: 200 * time.Millisecond, itl: 20 * time.Millisecond, cached: 40}
+		r := run(t, t.Context(), serve(t, e.ServeHTTP), Config{Source: every(time.Second, 5, 11), SLO: SLO{TTFT: time.Second, TPOT: 20 * time.Millisecond}})
+		if r.Sent != 5 || r.OK != 5 || r.Errors != 0 || r.Unfinished != 0 || r.Interrupted {
+			t.Fatalf("counts are off: %+v", r)
+		}
+		near(t, "TTFT", r.TTFT.P50, 0.2)
+		near(t, "TTFT max", r.TTFT.Max, 0.2)
+		near(t, "TPOT", r.TPOT.Mean, 0.02)
+		near(t, "E2E", r.E2E.P99, 0.4)
+		near(t, "duration", r.Duration, 4.4)
+		near(t, "lateness", r.Lateness.Max, 0)
+		near(t, "hit rate", *r.HitRate, 0.4)
+		near(t, "throughput", r.Throughput.OutputTokens, 55/4.4)
+		near(t, "goodput", r.Goodput.PerSecond, 5/4.4)
+		near(t, "goodput share", r.Goodput.Share, 1)
+		if r.PromptTokens != 500 || r.CachedTokens != 200 || r.OutputTokens != 55 || r.CachedReports != 5 {
+			t.Errorf("tokens are off: %+v", r)
+		}
+	})
+}
+
+func TestTheLoopIsOpen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := &engine{ttft: time.Minute} // longer than the whole trace
+		n := serve(t, e.ServeHTTP)
+		begin := time.Now()
+		r := run(t, t.Context(), n, Config{Source: every(100*time.Millisecond, 30, 1)})
+		if r.OK != 30 || r.Lateness.Max != 0 || r.Blocked != 0 {
+			t.Errorf("ok %d, late %v, blocked %d", r.OK, r.Lateness.Max, r.Blocked)
+		}
+		for i, at := range e.at {
+			if want := time.Duration(i) * 100 * time.Millisecond; at.Sub(begin) != want {
+				t.Errorf("request %d came after %v, want %v", i, at.Sub(begin), want)
+			}
+		}
+		if got := n.dials.Load(); got != 30 {
+			t.Errorf("%d connections for 30 concurrent requests", got)
+		}
+	})
+}
+
+func TestConnectionsAreReused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := &engine{ttft: 10 * time.Millisecond}
+		n := serve(t, e.ServeHTTP)
+		run(t, t.Context(), n, Config{Source: every(100*time.Millisecond, 30, 1)})
+		if got := n.dials.Load(); got != 1 {
+			t.Errorf("%d connections for requests one after the other", got)
+		}
+	})
+}
+
+func TestTheBoundOnRequestsInFlightIsReported(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := &engine{ttft: time.Second}
+		r := run(t, t.Context(), serve(t, e.ServeHTTP), Config{Source: every(0, 6, 1), Concurrency: 2})
+		if r.OK != 6 || r.Blocked != 4 {
+			t.Errorf("ok %d, blocked %d, want 6 and 4", r.OK, r.Blocked)
+		}
+		near(t, "lateness", r.Lateness.Max, 2)
+		near(t, "TTFT", r.TTFT.Max, 1) // from the send, not from the due time
+	})
+}
+
+func TestSpeedReadsInEngineSeconds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := &engine{ttft: 20 * time.Millisecond, itl: 2 * time.Millisecond}
+		begin := time.Now()
+		r := run(t, t.Context(), serve(t, e.ServeHTTP), Config{
+			Source: every(time.Second, 11, 11), Speed: 10, SLO: SLO{TTFT: 200 * time.Millisecond, TPOT: 20 * time.Millisecond},
+		})
+		if got := time.Since(begin); got != 1040*time.Millisecond {
+			t.Errorf("run took %v", got)
+		}
+		near(t, "TTFT", r.TTFT.P50, 0.2)
+		near(t, "raw TTFT", r.Raw.TTFT.P50, 0.02)
+		near(t, "TPOT", r.TPOT.P50, 0.02)
+		near(t, "duration", r.Duration, 10.4)
+		near(t, "wall duration", r.WallDuration, 1.04)
+		near(t, "goodput share", r.Goodput.Share, 1)
+	})
+}
+
+func TestGoodputCountsWhatMeetsBothBounds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		slow := 0
+		e := &engine{ttft: 100 * time.Millisecond, itl: 10 * time.Millisecond}
+		n := serve(t, func(w http.ResponseWriter, r *http.Request) {
+			slow++ // requests come one after the other
+			switch slow {
+			case 1:
+				http.Error(w, "no", http.StatusServiceUnavailable)
+			case 2:
+				pause(r.Context(), 200*time.Millisecond)
+				e.ServeHTTP(w, r)
+			default:
+				e.ServeHTTP(w, r)
+			}
+		})
+		cfg := Config{Source: every(time.Second, 10, 5), SLO: SLO{TTFT: 200 * time.Millisecond}}
+		r := run(t, t.Context(), n, cfg)
+		if r.Goodput.Met != 8 {
+			t.Errorf("%d met the SLO, want 8", r.Goodput.Met)
+		}
+		near(t, "share", r.Goodput.Share, 0.8)
+		slow, cfg.Source, cfg.SLO = 10, every(time.Second, 10, 5), SLO{TPOT: 9 * time.Millisecond}
+		if r := run(t, t.Context(), n, cfg); r.OK != 10 || r.Goodput.Met != 0 {
+			t.Errorf("%d met a TPOT below the engine's", r.Goodput.Met)
+		}
+	})
+}
+
+func TestStoppingReportsWhatWasMeasured(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), 5500*time.Millisecond)
+		defer cancel()
+		e := &engine{ttft: 800 * time.Millisecond, itl: 0}
+		begin := time.Now()
+		r := run(t, ctx, serve(t, e.ServeHTTP), Config{Source: every(time.Second, 1000, 1)})
+		if got := time.Since(begin); got != 5500*time.Millisecond {
+			t.Errorf("run ended after %v", got)
+		}
+		if !r.Interrupted || r.Sent != 6 || r.OK != 5 || r.Unfinished != 1 || r.Errors != 0 {
+			t.Errorf("interrupted %v, sent %d, ok %d, unfinished %d, errors %d", r.Interrupted, r.Sent, r.OK, r.Unfinished, r.Errors)
+		}
+		near(t, "TTFT", r.TTFT.P50, 0.8)
+		near(t, "goodput share", r.Goodput.Share, 1)
+	})
+}
+
+func TestWarmupIsLeftOut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		first := true
+		e := &engine{ttft: 100 * time.Millisecond}
+		n := serve(t, func(w http.ResponseWriter, r *http.Request) {
+			if first {
+				first = false
+				http.Error(w, "cold", http.StatusServiceUnavailable)
+				return
+			}
+			e.ServeHTTP(w, r)
+		})
+		r := run(t, t.Context(), n, Config{Source: every(time.Second, 5, 1), Warmup: 2 * time.Second})
+		if r.Sent != 5 || r.Warmup != 2 || r.OK != 3 || r.Errors != 0 || len(r.ErrorExamples) != 0 {
+			t.Errorf("sent %d, warm-up %d, ok %d, errors %d %v", r.Sent, r.Warmup, r.OK, r.Errors, r.ErrorExamples)
+		}
+		near(t, "duration", r.Duration, 2.1)
+	})
+}
+
+func TestTargetsAreSprayedBySeedOrInTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := &engine{}
+		n := serve(t, e.ServeHTTP)
+		count := func(seed uint64, roundRobin bool) []int {
+			r := run(t, t.Context(), n, Config{
+				Targets: []string{"http://a", "http://b/v1", "http://c/"}, RoundRobin: roundRobin, Seed: seed,
+				Source: every(time.Millisecond, 90, 1),
+			})
+			var counts []int
+			for _, row := range r.TargetRows {
+				counts = append(counts, row.Requests)
+			}
+			if r.OK != 90 {
+				t.Errorf("ok %d: %v", r.OK, r.ErrorExamples)
+			}
+			return counts
+		}
+		if got := count(1, true); !reflect.DeepEqual(got, []int{30, 30, 30}) {
+			t.Errorf("in turn: %v", got)
+		}
+		a, b, c := count(1, false), count(1, false), count(2, false)
+		if !reflect.DeepEqual(a, b) || reflect.DeepEqual(a, c) {
+			t.Errorf("seed 1: %v and %v, seed 2: %v", a, b, c)
+		}
+		for _, n := range a {
+			if n < 15 || n > 45 {
+				t.Errorf("uneven: %v", a)
+			}
+		}
+	})
+}
+
+func TestRoutersPickHeadersAreCounted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := &engine{cached: 40}
+		i := 0
+		n := serve(t, func(w http.ResponseWriter, r *http.Request) {
+			if r.Header.Get("x-hearsay-debug") == "1" {
+				w.Header().Set("x-hearsay-replica", []string{"r1", "r2"}[i%2])
+				w.Header().Set("x-hearsay-matched-tokens", []string{"40", "50"}[i%2])
+			}
+			i++
+			e.ServeHTTP(w, r)
+		})
+		r := run(t, t.Context(), n, Config{Source: every(time.Second, 5, 1), Debug: true})
+		if len(r.Replicas) != 2 || r.Replicas[0].Name != "r1" || r.Replicas[0].Requests != 3 || r.Replicas[1].Requests != 2 {
+			t.Fatalf("replicas are %+v", r.Replicas)
+		}
+		near(t, "hit rate of r1", *r.Replicas[0].HitRate, 0.4)
+		p := r.Prediction
+		if p == nil || p.Requests != 5 || p.PredictedTokens != 220 || p.CachedTokens != 200 {
+			t.Fatalf("prediction is %+v", p)
+		}
+		near(t, "median error", p.ErrorShare.P50, 0)
+		near(t, "largest error", p.ErrorShare.Max, 0.1)
+		near(t, "bias", p.Bias, 0.1)
+		if r := run(t, t.Context(), n, Config{Source: every(time.Second, 2, 1)}); len(r.Replicas) != 0 || r.Prediction != nil {
+			t.Errorf("headers that were not asked for: %+v", r.Replicas)
+		}
+	})
+}
+
+func TestUnreportedCacheIsUnknown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := &engine{cached: -1}
+		r := run(t, t.Context(), serve(t, e.ServeHTTP), Config{Source: every(time.Second, 2, 1)})
+		if r.HitRate != nil || r.UsageReports != 2 || r.CachedReports != 0 {
+			t.Errorf("hit rate %v of %d reports", r.HitRate, r.UsageReports)
+		}
+	})
+}
+
+func TestSessionsCarryTheAnswersReallyGiven(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		src, err := traces.Agents(traces.AgentsConfig{
+			Sessions: 1, Turns: traces.Range{Min: 3, Max: 3}, OutputTokens: traces.Range{Min: 3, Max: 3}, Tools: 2,
+			Think: time.Millisecond, RealAnswers: true,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		e := &engine{ttft: 5 * time.Second} // far slower than the trace plans with
+		r := run(t, t.Context(), serve(t, e.ServeHTTP), Config{Source: src, SendSession: true, IgnoreEOS: true})
+		if r.OK != 3 || r.HeldTurns != 2 || r.Lateness.Max != 0 {
+			t.Fatalf("ok %d, held %d, late %v: %v", r.OK, r.HeldTurns, r.Lateness.Max, r.ErrorExamples)
+		}
+		last := e.bodies[2]
+		if len(last.Messages) != 6 || last.Messages[2].Content != "w0 w1 w2 " || last.Messages[4].Content != "w0 w1 w2 " {
+			t.Errorf("last turn is %+v", last.Messages)
+		}
+		if len(last.Tools) != 2 || !last.IgnoreEOS {
+			t.Errorf("%d tools, ignore_eos %v", len(last.Tools), last.IgnoreEOS)
+		}
+		if got := e.header[0].Get("x-session-id"); got != "replay-1" {
+			t.Errorf("session header is %q", got)
+		}
+	})
+}
+
+func TestAFailedTurnLeavesItsStandIn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		src, err := traces.Agents(traces.AgentsConfig{Sessions: 1, Turns: traces.Range{Min: 2, Max: 2}, RealAnswers: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		e, first := &engine{}, true
+		r := run(t, t.Context(), serve(t, func(w http.ResponseWriter, r *http.Request) {
+			if first {
+				first = false
+				http.Error(w, `{"error":{"message":"full"}}`, http.StatusTooManyRequests)
+				return
+			}
+			e.ServeHTTP(w, r)
+		}), Config{Source: src})
+		if r.OK != 1 || r.ErrorsByKind["http_429"] != 1 || r.ErrorExamples["http_429"] != "full" {
+			t.Fatalf("ok %d, errors %v %v", r.OK, r.ErrorsByKind, r.ErrorExamples)
+		}
+		if m := e.bodies[0].Messages; len(m) != 4 || len(m[2].Content) < 50 {
+			t.Errorf("second turn is %+v", m)
+		}
+	})
+}
+
+func TestBothEndpointsGetWholeBodies(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := &engine{}
+		var paths []string
+		n := serve(t, func(w http.ResponseWriter, r *http.Request) {
+			paths = append(paths, r.URL.Path)
+			e.ServeHTTP(w, r)
+		})
+		run(t, t.Context(), n, Config{Source: every(time.Second, 1, 7), APIKey: "secret"})
+		run(t, t.Context(), n, Config{Source: every(time.Second, 1, 7), Endpoint: Completions})
+		want := string(traces.Text{}.Append(nil, 0, 20))
+		chat, plain := e.bodies[0], e.bodies[1]
+		if paths[0] != "/v1/chat/completions" || paths[1] != "/v1/completions" {
+			t.Errorf("paths are %v", paths)
+		}
+		for _, b := range e.bodies {
+			if b.Model != "m" || b.MaxTokens != 7 || !b.Stream || !b.StreamOptions.IncludeUsage || b.IgnoreEOS {
+				t.Errorf("body is %+v", b)
+			}
+		}
+		if len(chat.Messages) != 1 || chat.Messages[0].Content != want || plain.Prompt != want {
+			t.Errorf("prompts are %+v and %q", chat.Messages, plain.Prompt)
+		}
+		if e.header[0].Get("Authorization") != "Bearer secret" || e.header[1].Get("Authorization") != "" {
+			t.Error("the key is not sent as configured")
+		}
+	})
+}
+
+func TestEqualSeedsSendEqualBodies(t *testing.T) {
+	bodies := func() (all []string) {
+		trace, err := traces.Open(traces.MooncakeConversation, traces.OpenConfig{Seed: 5})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer trace.Close()
+		for range 50 {
+			r, err := trace.Next()
+			if err != nil {
+				t.Fatal(err)
+			}
+			body := appendBody(nil, r, &Config{Model: "a \"quoted\" model", Endpoint: Chat})
+			if !json.Valid(body) {
+				t.Fatalf("body is no JSON: %.200s", body)
+			}
+			all = append(all, string(body))
+		}
+		return all
+	}
+	if a, b := bodies(), bodies(); !reflect.DeepEqual(a, b) {
+		t.Error("bodies differ")
+	}
+}
+
+type brokenSource struct{ left int }
+
+func (s *brokenSource) Next() (*traces.Request, error) {
+	if s.left--; s.left < 0 {
+		return nil, errors.New("line 3: bad row")
+	}
+	return &traces.Request{OutputTokens: 1, Messages: []traces.Message{{Role: "user"}}}, nil
+}
+
+func TestABrokenTraceEndsInItsErrorAndAReport(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := serve(t, (&engine{ttft: time.Second}).ServeHTTP)
+		r, err := Run(t.Context(), Config{Targets: []string{"http://a"}, Model: "m", Source: &brokenSource{left: 2}, DialContext: n.dial})
+		if err == nil || !strings.Contains(err.Error(), "after 2 requests: line 3: bad row") {
+			t.Errorf("error is %v", err)
+		}
+		if r == nil || r.OK != 2 {
+			t.Errorf("report is %+v", r)
+		}
+	})
+}
+
+func TestBadConfigsNameEveryFault(t *testing.T) {
+	_, err := Run(t.Context(), Config{Targets: []string{"router:8080", "ftp://x", "http://"}, Endpoint: "embeddings", Speed: -1, Concurrency: -1})
+	if err == nil {
+		t.Fatal("accepted")
+	}
+	for _, want := range []string{"router:8080", "ftp://x", `"http://"`, "no model", "no source", "embeddings", "speed is -1", "concurrency is -1"} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("%v does not name %q", err, want)
+		}
+	}
+}
