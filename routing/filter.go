@@ -1,0 +1,115 @@
+package routing
+
+import (
+	"slices"
+	"time"
+
+	"github.com/hearsay-llm/hearsay/state"
+)
+
+// Reasons for which a replica can't be picked. Those from ExcludedLoading on give
+// way, the last one first, when nothing would be left.
+const (
+	ExcludedRole        = "role"        // serves another leg
+	ExcludedTried       = "tried"       // named in Request.Exclude
+	ExcludedDraining    = "draining"    // gets no new work
+	ExcludedEjected     = "ejected"     // by the balance loop, and its pool isn't in panic
+	ExcludedTrial       = "trial"       // half open, and its trial requests are out
+	ExcludedAdapter     = "adapter"     // others list the adapter, it doesn't
+	ExcludedLoading     = "loading"     // answers, but isn't ready
+	ExcludedUnreachable = "unreachable" // readers agree that it can't be reached, and nothing it served says otherwise
+	ExcludedITL         = "itl"         // one more stream would break the pool's ITL objective
+)
+
+// exclusions is every reason in the order of precedence.
+var exclusions = [...]string{
+	ExcludedRole, ExcludedTried, ExcludedDraining, ExcludedEjected, ExcludedTrial,
+	ExcludedAdapter, ExcludedLoading, ExcludedUnreachable, ExcludedITL,
+}
+
+// softExclusions give way in this order when no replica is left.
+var softExclusions = [...]string{ExcludedITL, ExcludedUnreachable, ExcludedLoading}
+
+const (
+	// downAfter is how long readings must have found a replica unreachable before
+	// it counts: twice the bound within which another reader takes over.
+	downAfter = 2 * time.Second
+	// downAlone is the same where no second reader has confirmed it.
+	downAlone = 5 * time.Second
+	// loadingUseful is the age past which "still loading" is no longer believed.
+	loadingUseful = 10 * time.Second
+)
+
+// weightsOf is what filter reads of the weights; *state.Weights.
+type weightsOf interface {
+	Of(state.ReplicaID) state.Weight
+}
+
+// exclude says why r can't take the request, or "".
+func (p *Picker) exclude(req *Request, r *state.ReplicaView, w *state.Weight, panicking, listed bool, now time.Time) string {
+	switch {
+	case !serves(r.Role, req.Role):
+		return ExcludedRole
+	case len(req.Exclude) > 0 && slices.Contains(req.Exclude, r.ID):
+		return ExcludedTried
+	case r.Draining:
+		return ExcludedDraining
+	case w.Ejected && !w.Trial && !panicking:
+		return ExcludedEjected
+	case w.Trial && !panicking && w.Trials.Left() == 0:
+		return ExcludedTrial
+	case listed && !slices.Contains(r.Reading.Adapters, req.Adapter):
+		return ExcludedAdapter
+	case r.Reading.Loading && now.Sub(r.ReadingAt) < loadingUseful:
+		return ExcludedLoading
+	case unreachable(r, now):
+		return ExcludedUnreachable
+	}
+	return ""
+}
+
+// serves reports whether a replica of role have takes the leg want.
+func serves(have, want state.Role) bool {
+	if have == "" {
+		have = state.RoleBoth
+	}
+	switch want {
+	case state.RolePrefill, state.RoleDecode:
+		return have == want || have == state.RoleBoth
+	default:
+		return have == state.RoleBoth
+	}
+}
+
+// unreachable reports whether readings have said for long enough that r can't be
+// reached. Metrics that can't be read are not a dead engine: while requests get
+// first tokens there, or one is out to find out, the replica stays in; and a first
+// request may always go. So a replica whose metrics hang keeps its traffic, and a
+// dead one costs one attempt at a time until the breaker opens.
+func unreachable(r *state.ReplicaView, now time.Time) bool {
+	if r.DownSince.IsZero() {
+		return false
+	}
+	down := now.Sub(r.DownSince)
+	if down < downAfter || (r.DownReaders < 2 && down < downAlone) {
+		return false
+	}
+	if r.Cell.LastFirstToken().After(r.DownSince) {
+		return false
+	}
+	return r.Cell.Load().Prefill > 0
+}
+
+// adapterListed reports whether a fresh reading of any replica lists the adapter:
+// then only those that list it can serve it.
+func adapterListed(pool *state.PoolView, adapter string, now time.Time) bool {
+	if adapter == "" {
+		return false
+	}
+	for _, r := range pool.Replicas {
+		if now.Sub(r.ReadingAt) < loadingUseful && slices.Contains(r.Reading.Adapters, adapter) {
+			return true
+		}
+	}
+	return false
+}

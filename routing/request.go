@@ -1,0 +1,132 @@
+package routing
+
+import (
+	"time"
+
+	"github.com/hearsay-llm/hearsay/state"
+	"github.com/hearsay-llm/hearsay/state/prefix"
+	"github.com/hearsay-llm/hearsay/state/sketch"
+)
+
+// Request is what a pick needs to know of a request. The Picker only reads it,
+// and only during Pick.
+type Request struct {
+	Pool         *state.PoolView
+	Marks        []prefix.Mark // of the prompt, shallow to deep; may be empty
+	Tokens       []int32       // estimated token depth of each mark; len = len(Marks)
+	PromptTokens int           // estimated or known tokens of the whole prompt
+	MaxTokens    int           // the client's bound on the output; 0 = none
+
+	Adapter string // LoRA adapter, "" for the base model
+	Session string // affinity key for the session policy, "" for none
+	Tenant  string
+
+	// Exclude names replicas that must not be picked: those already tried.
+	Exclude []state.ReplicaID
+	// Role is the leg to serve: RolePrefill and RoleDecode take replicas of that
+	// role or of both; RoleBoth and "" take only replicas that do both.
+	Role state.Role
+	// DryRun says that nothing will be sent: the pick uses up no trial request
+	// and no turn.
+	DryRun bool
+}
+
+// Terms are the parts of a candidate's score. Durations are in milliseconds.
+type Terms struct {
+	Own     float64 // uncached prompt tokens queued there by this router, live
+	Others  float64 // by the other routers, as of their rows
+	Foreign float64 // by nobody we know, from the engine's own figures
+	Decode  float64 // streams past their first token, all sources
+	Rate    float64 // prefill tokens/s with that decode batch
+
+	Fixed     float64 // round trip and fixed cost
+	Queue     float64 // prefill of what waits there
+	Prefill   float64 // prefill of this prompt's uncached part
+	Attention float64 // its attention to the whole prompt
+	KV        float64 // wait for KV space
+	Busy      float64 // rest of a back-off the replica asked for
+	Eviction  float64 // price of one more copy of the uncached part: it evicts something
+	Streams   float64 // price of one more decode stream, for it and those running
+	SlowStart float64 // handicap of a new or recovered replica
+}
+
+// TTFT is the predicted time to first token in milliseconds.
+func (t *Terms) TTFT() float64 {
+	return t.Fixed + t.Queue + t.Prefill + t.Attention + t.KV + t.Busy
+}
+
+// Score is TTFT plus what the request costs others; lower is better.
+func (t *Terms) Score() float64 { return t.TTFT() + t.Eviction + t.Streams + t.SlowStart }
+
+// QueueTokens is the uncached prompt tokens before this request.
+func (t *Terms) QueueTokens() float64 { return t.Own + t.Others + t.Foreign }
+
+// Candidate is one replica of the pool as a pick saw it.
+type Candidate struct {
+	Replica *state.ReplicaView
+	Matched int     // prompt tokens it is expected to hold, pending placements in full
+	Credit  float64 // the same with pending placements discounted: what the score counts
+	Terms   Terms
+	Score   float64 // what the policy minimised, ms for ttft; meaningful when eligible
+	// Excluded is why it could not be picked (one of the Excluded constants); empty
+	// when it could.
+	Excluded string
+}
+
+// Choice is the outcome of a pick. It may be reused: its buffers are kept. It
+// must not be used by two picks at once.
+type Choice struct {
+	Replica *state.ReplicaView
+	Policy  string // name of the policy that chose
+	Reason  string // one of the Reason constants
+
+	PromptTokens   int
+	MatchedTokens  int           // of the chosen replica
+	UncachedTokens int           // prompt tokens it must prefill; give it to Store.Begin
+	ExpectedOutput int           // tokens
+	TTFT           time.Duration // predicted
+	Chosen         int           // index in Candidates, -1 before a pick succeeded
+	At             time.Time     // the pick's now
+
+	// Candidates are all replicas of the pool, in id order. Valid until the next
+	// pick with this Choice.
+	Candidates []Candidate
+
+	matches []sketch.Match
+	slots   []state.Slot
+	order   []int32 // eligible candidates
+}
+
+// Sample is what Calibration.Observe needs to know of the pick; the caller fills
+// in what was observed.
+func (c *Choice) Sample() Sample {
+	t := &c.Candidates[c.Chosen].Terms
+	return Sample{
+		Replica: c.Replica.ID, Slot: c.Replica.Slot, Pool: c.Replica.Pool,
+		UncachedTokens: c.UncachedTokens, PromptTokens: c.PromptTokens,
+		QueueTokens: t.QueueTokens(), Decode: t.Decode,
+	}
+}
+
+// Reasons of a choice: the closed set of label values for picks.
+const (
+	ReasonWarm     = "warm"     // the best score, and it holds part of the prompt
+	ReasonSpill    = "spill"    // a deeper holder was passed over for its load
+	ReasonCold     = "cold"     // nobody holds any of the prompt
+	ReasonLoad     = "load"     // by load alone
+	ReasonOnly     = "only"     // the only eligible replica
+	ReasonSession  = "session"  // the session's own replica
+	ReasonHash     = "hash"     // the prefix hash's own replica
+	ReasonOverflow = "overflow" // the hash's own replica was over its bound
+	ReasonTurn     = "turn"     // round robin
+	ReasonChance   = "chance"   // at random
+	ReasonTrial    = "trial"    // a half-open replica on trial
+)
+
+// Reasons lists the closed set of pick reasons.
+func Reasons() []string {
+	return []string{
+		ReasonWarm, ReasonSpill, ReasonCold, ReasonLoad, ReasonOnly, ReasonSession,
+		ReasonHash, ReasonOverflow, ReasonTurn, ReasonChance, ReasonTrial,
+	}
+}

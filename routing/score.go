@@ -1,0 +1,165 @@
+package routing
+
+import (
+	"time"
+
+	"github.com/hearsay-llm/hearsay/state"
+	"github.com/hearsay-llm/hearsay/state/sketch"
+)
+
+const (
+	// kvFull is the KV usage from which admission waits for space: below it an
+	// engine admits at once, whatever the request.
+	kvFull = 0.9
+	// minSlow bounds the handicap of slow start.
+	minSlow = 0.05
+	// maxKVWait bounds the KV term, ms: the estimate is coarse.
+	maxKVWait = 60_000
+)
+
+// lookup fills in what every candidate holds of the prompt.
+func (p *Picker) lookup(c *Choice, req *Request, now time.Time) {
+	if p.sketch != nil && len(req.Marks) > 0 {
+		p.sketch.Lookup(c.matches, req.Marks, c.slots, now)
+	}
+}
+
+// score fills in candidate i's match and terms. Formula: ALGORITHMS 4.
+func (p *Picker) score(c *Choice, i int, req *Request, w *state.Weight, now time.Time) {
+	cand := &c.Candidates[i]
+	r, t := cand.Replica, &cand.Terms
+	par := p.cal.Params(r.Slot, r.Pool)
+
+	own := r.Cell.Load()
+	foreign := foreignLoad(r, par.Uncached, now)
+	t.Own = float64(own.UncachedTokens)
+	t.Others = float64(r.Others.UncachedTokens)
+	t.Foreign = foreign.tokens
+	t.Decode = float64(own.Decode()+r.Others.Decode()) + foreign.decode
+	t.Rate = par.RateAt(t.Decode)
+	perToken := 1000 / t.Rate // ms
+
+	live, pending := p.matched(c.matches[i], req.Tokens, c.PromptTokens)
+	t.Queue = t.QueueTokens() * perToken
+	cand.Matched = int(max(live, pending))
+	cand.Credit = live
+	if pending > live {
+		cand.Credit += (pending - live) * p.pendingShare(c.matches[i].PendingAge, t.Queue)
+	}
+
+	u := float64(c.PromptTokens) - cand.Credit
+	t.Fixed = par.Fixed
+	t.Prefill = u * perToken
+	t.Attention = par.Quadratic * u * float64(c.PromptTokens)
+	t.KV = kvWait(r, t, u, &par, float64(c.ExpectedOutput), now)
+	if !w.BusyUntil.IsZero() {
+		t.Busy = max(0, float64(w.BusyUntil.Sub(now))/float64(time.Millisecond))
+	}
+	t.Eviction = (p.cfg.CopyWeight - 1) * u * perToken
+	if req.Role != state.RolePrefill {
+		t.Streams = p.cfg.StreamWeight * float64(c.ExpectedOutput) * par.ITLPerStream * (2*t.Decode + 1)
+	}
+	if w.Slow < 1 {
+		t.SlowStart = (t.Fixed + t.Queue + t.Prefill) * (1/max(minSlow, w.Slow) - 1)
+	}
+	cand.Score = t.Score()
+}
+
+// matched turns a match in marks into prompt tokens: by live marks, and by
+// pending placements. Engines hold whole blocks before the last token.
+func (p *Picker) matched(m sketch.Match, tokens []int32, prompt int) (live, pending float64) {
+	block := p.cfg.BlockTokens
+	limit := float64(max(0, prompt-1) / block * block)
+	depth := func(n int) float64 {
+		if n = min(n, len(tokens)); n <= 0 {
+			return 0
+		}
+		return float64(tokens[n-1])
+	}
+	live = depth(m.Live)
+	if m.Answer { // answers may have been retokenised: there with probability Trust
+		solid := depth(m.Solid)
+		live = solid + (live-solid)*max(0, min(1, m.Trust))
+	}
+	live = min(live, limit)
+	return live, min(depth(m.Pending), limit)
+}
+
+// pendingShare is how much of a pending placement's match counts: PendingCredit
+// when its prefill has only begun, 1 when it should be over. queue is the prefill
+// still before it at most, in ms.
+func (p *Picker) pendingShare(age time.Duration, queue float64) float64 {
+	if queue <= 0 {
+		return 1
+	}
+	left := queue / (queue + float64(age)/float64(time.Millisecond))
+	return 1 - (1-p.cfg.PendingCredit)*left
+}
+
+type foreign struct {
+	tokens float64 // uncached prompt tokens
+	decode float64 // streams
+}
+
+// foreignLoad is what runs at r that no router accounts for. Only what waits has
+// prompt tokens left to prefill; what runs decodes. Where the engine reports its
+// waiting uncached tokens, they are taken instead of the mean.
+func foreignLoad(r *state.ReplicaView, mean float64, now time.Time) (f foreign) {
+	n, ok := r.Foreign(now)
+	if !ok {
+		return f
+	}
+	waiting := min(float64(n), max(0, r.Reading.Waiting-float64(r.KnownAtReading.Prefill)))
+	f.decode = float64(n) - waiting
+	f.tokens = waiting * mean
+	if r.Reading.WaitingUncached >= 0 {
+		f.tokens = max(0, r.Reading.WaitingUncached-float64(r.KnownAtReading.UncachedTokens))
+	}
+	return f
+}
+
+// kvWait is the time in ms until KV space for the prompt is free: missing tokens
+// over the rate at which running streams give theirs back. Zero unless the engine
+// says it is full.
+func kvWait(r *state.ReplicaView, t *Terms, u float64, par *Params, output float64, now time.Time) float64 {
+	rd := &r.Reading
+	if !r.Fresh(now) || rd.KVUsage < kvFull || rd.Capacity <= 0 {
+		return 0
+	}
+	missing := t.QueueTokens() + u - (1-min(1, rd.KVUsage))*rd.Capacity
+	if missing <= 0 {
+		return 0
+	}
+	// On average the running streams have half of their output before them; all
+	// that is in use is then given back over one output's time.
+	life := max(1, output) * par.ITLAt(t.Decode)
+	return min(maxKVWait, missing*life/(rd.KVUsage*rd.Capacity))
+}
+
+// guardITL drops candidates where one more stream would break the pool's ITL
+// objective, while another passes.
+func (p *Picker) guardITL(c *Choice, req *Request) {
+	limit := float64(req.Pool.Spec.SLOITL) / float64(time.Millisecond)
+	if limit <= 0 || req.Role == state.RolePrefill {
+		return
+	}
+	breaks := func(cand *Candidate) bool {
+		par := p.cal.Params(cand.Replica.Slot, cand.Replica.Pool)
+		return par.ITLAt(cand.Terms.Decode+1) > limit
+	}
+	passes := false
+	for i := range c.Candidates {
+		if cand := &c.Candidates[i]; cand.Excluded == "" && !breaks(cand) {
+			passes = true
+			break
+		}
+	}
+	if !passes {
+		return
+	}
+	for i := range c.Candidates {
+		if cand := &c.Candidates[i]; cand.Excluded == "" && breaks(cand) {
+			cand.Excluded = ExcludedITL
+		}
+	}
+}
