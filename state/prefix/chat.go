@@ -34,6 +34,7 @@ func (h *Hasher) chat(in Input) error {
 			return err
 		}
 		h.other(in.Messages, v)
+		h.markEnd()
 		return nil
 	}
 	for c.NextElem() {
@@ -130,7 +131,7 @@ func (h *Hasher) content(doc []byte, v scan.Value) {
 			h.part(&c, raw)
 		}
 	default:
-		h.other(doc, v)
+		h.value(doc, v, frameContent)
 	}
 }
 
@@ -202,11 +203,13 @@ func (h *Hasher) stringOrOther(doc []byte, v scan.Value) {
 }
 
 // other hashes a value of a form this package does not know, as JSON text; absent and null leave no trace.
-func (h *Hasher) other(doc []byte, v scan.Value) {
+func (h *Hasher) other(doc []byte, v scan.Value) { h.value(doc, v, frameOther) }
+
+func (h *Hasher) value(doc []byte, v scan.Value, code byte) {
 	if !present(v) {
 		return
 	}
-	h.frame(frameOther)
+	h.frame(code)
 	h.json(v.Raw(doc))
 	h.frame(frameEnd)
 }

@@ -28,7 +28,8 @@ const (
 	frameText     = 't' // text of a message or prompt
 	frameRefusal  = 'r'
 	frameMedia    = 'd' // a part by digest: kind, 8 bytes
-	frameOther    = 'o' // any other content: JSON text
+	frameOther    = 'o' // a part or field of an unknown form: JSON text
+	frameContent  = 'v' // content that is neither string nor list: JSON text
 	frameCall     = 'c' // a tool call: name, end, arguments
 	frameFunction = 'f' // a function_call, the older form
 	frameIDs      = 'i' // token ids, 4 bytes each, to the end of the stream

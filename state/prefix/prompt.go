@@ -22,21 +22,18 @@ func (h *Hasher) prompt(raw []byte) error {
 		h.onePrompt(raw, v)
 		return nil
 	}
-	first := true
-	for c.NextElem() {
-		if c.Peek() == scan.Number {
-			if first {
-				h.frame(frameIDs)
-			}
+	if !c.NextElem() {
+		return c.End()
+	}
+	if c.Peek() == scan.Number {
+		h.frame(frameIDs)
+		for ok := true; ok; ok = c.NextElem() {
 			h.tokenID(raw, c.Skip(), true)
-			first = false
-			continue
 		}
-		if first {
-			h.element(raw, &c)
-			first = false
-			continue
-		}
+		return c.End()
+	}
+	h.element(raw, &c)
+	for c.NextElem() {
 		h.countOnly(raw, &c)
 	}
 	return c.End()

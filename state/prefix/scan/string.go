@@ -38,8 +38,12 @@ func (c *Cursor) str(i int) (v Value, end int, ok bool) {
 			return v, i + 1, true
 		case b == '\\':
 			v.Escaped = true
-			v.Wide = v.Wide || i+1 < len(doc) && doc[i+1] == 'u'
-			if i, ok = c.escape(i); !ok {
+			if i+1 < len(doc) && shortEscape[doc[i+1]] {
+				i += 2
+				continue
+			}
+			v.Wide = true
+			if i, ok = c.unicodeEscape(i); !ok {
 				return Value{}, i, false
 			}
 		case b < 0x20:
@@ -55,26 +59,20 @@ func (c *Cursor) str(i int) (v Value, end int, ok bool) {
 	}
 }
 
-// escape checks the escape whose backslash is at i.
-func (c *Cursor) escape(i int) (next int, ok bool) {
-	if i+1 >= len(c.doc) {
-		return i, c.fail(Truncated, len(c.doc))
+// unicodeEscape checks the escape whose backslash is at i and that is none of the short ones.
+func (c *Cursor) unicodeEscape(i int) (next int, ok bool) {
+	if i+1 < len(c.doc) && c.doc[i+1] != 'u' {
+		return i, c.fail(BadEscape, i)
 	}
-	switch c.doc[i+1] {
-	case '"', '\\', '/', 'b', 'f', 'n', 'r', 't':
-		return i + 2, true
-	case 'u':
-		for j := i + 2; j < i+6; j++ {
-			if j >= len(c.doc) {
-				return i, c.fail(Truncated, len(c.doc))
-			}
-			if hexValue[c.doc[j]] < 0 {
-				return i, c.fail(BadEscape, i)
-			}
+	for j := i + 2; j < i+6; j++ {
+		if j >= len(c.doc) {
+			return i, c.fail(Truncated, len(c.doc))
 		}
-		return i + 6, true
+		if hexValue[c.doc[j]] < 0 {
+			return i, c.fail(BadEscape, i)
+		}
 	}
-	return i, c.fail(BadEscape, i)
+	return i + 6, true
 }
 
 // wide checks the run of non-ASCII characters that starts at i.
@@ -82,9 +80,15 @@ func (c *Cursor) wide(i int) (next int, ok bool) {
 	doc := c.doc
 	for i < len(doc) && doc[i] >= 0x80 {
 		// The three-byte forms without special cases are most of the world's text; the rest goes the long way.
-		if b := doc[i]; b > 0xE0 && b < 0xF0 && b != 0xED && i+2 < len(doc) && doc[i+1]&0xC0 == 0x80 && doc[i+2]&0xC0 == 0x80 {
+		for i+4 <= len(doc) {
+			w := binary.LittleEndian.Uint32(doc[i:])
+			if w&0x00C0C0F0 != 0x008080E0 || byte(w) == 0xE0 || byte(w) == 0xED {
+				break
+			}
 			i += 3
-			continue
+		}
+		if i >= len(doc) || doc[i] < 0x80 {
+			return i, true
 		}
 		r, n := utf8.DecodeRune(doc[i:])
 		if r == utf8.RuneError && n == 1 {
@@ -216,6 +220,9 @@ var hexValue = func() (t [256]int8) {
 	}
 	return t
 }()
+
+// shortEscape says which bytes may follow a backslash and stand for one character by themselves.
+var shortEscape = [256]bool{'"': true, '\\': true, '/': true, 'b': true, 'f': true, 'n': true, 'r': true, 't': true}
 
 // AppendQuoted appends s as a JSON string with quotes. Bytes that are not valid UTF-8 become U+FFFD.
 func AppendQuoted(dst []byte, s string) []byte {
