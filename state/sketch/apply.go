@@ -1,0 +1,237 @@
+package sketch
+
+import (
+	"math"
+	"time"
+
+	"github.com/hearsay-llm/hearsay/state"
+)
+
+// Apply merges a peer's op and reports whether it was news, in which case it is in
+// the Journal too, unchanged. Any op is safe to apply, in any order, any number of
+// times. Stamps are placed by the Clock, which must have observed the sender
+// (state.Clock.Observe) before the op is applied.
+func (x *Index) Apply(op Op, now time.Time) (news bool) {
+	x.maybeSweep(now)
+	if !op.Valid() {
+		x.totals.opsInvalid.Add(1)
+		return false
+	}
+	own := x.ownTime(now)
+	if op.Boot == x.clock.Boot() && op.Kind != OpInsert && op.Kind != OpTouch && op.Kind != OpDead {
+		x.totals.opsRepeated.Add(1)
+		return false
+	}
+	nov := novel
+	if op.Seq != 0 {
+		if nov = x.note(op.Boot, op.Seq, own); nov == repeated {
+			x.totals.opsRepeated.Add(1)
+			return false
+		}
+	}
+	at, ok := x.clock.Place(op.Stamp, now, time.Duration(own))
+	if nov == late || op.Seq == 0 {
+		// It may have come before: only what merges by content may be applied.
+		if op.Kind == OpEvidence {
+			x.totals.opsLate.Add(1)
+			return false
+		}
+		if !ok {
+			x.totals.opsUnplaced.Add(1)
+			return false
+		}
+	}
+	t := int64(at)
+	r := x.replica(op.Replica, t, own)
+	if r == nil {
+		x.totals.opsStale.Add(1)
+		return false
+	}
+	defer r.mu.Unlock()
+	x.makeRoom(r, len(op.Links)+2)
+	if news = r.apply(&op, t, own); news {
+		x.totals.opsNews.Add(1)
+		r.settle()
+		x.news(r, op, false, own)
+	} else {
+		x.totals.opsStale.Add(1)
+	}
+	if op.Kind == OpEvidence {
+		x.checkCleared(r, now, own)
+	}
+	return news
+}
+
+func (r *replica) apply(op *Op, t, own int64) bool {
+	key := flightKey{op.Boot, op.Placement}
+	switch op.Kind {
+	case OpInsert:
+		if t <= r.dead {
+			return false
+		}
+		leaf, news := r.chain(op.Parent, op.Links)
+		if leaf == nil || leaf.hash != op.Mark {
+			if leaf, _ = r.obtain(op.Mark); leaf == nil {
+				return news
+			}
+		}
+		return r.refresh(leaf, t, own) || news
+	case OpTouch:
+		if t <= r.dead {
+			return false
+		}
+		e, _ := r.obtain(op.Mark)
+		return e != nil && r.refresh(e, t, own)
+	case OpPlace:
+		return r.applyPlace(op, key, t)
+	case OpFirst:
+		if f := r.flights[key]; f != nil {
+			return r.first(f, t)
+		}
+		return t-int64(op.Age) > r.dead && r.tombs.put(key, tomb{phase: phaseFirst, at: t})
+	case OpEnd:
+		return r.applyEnd(op, key, t)
+	case OpWithdraw:
+		if f := r.flights[key]; f != nil {
+			if f.phase != phasePending {
+				return false
+			}
+			r.release(f, phaseWithdrawn, t)
+			return true
+		}
+		return r.tombs.put(key, tomb{phase: phaseWithdrawn, at: t})
+	case OpDead:
+		return r.kill(t)
+	case OpEvidence:
+		return r.evidence(op, t)
+	case OpCapacity:
+		return r.learn.adopt(op.Learn)
+	}
+	return false
+}
+
+// refresh touches e. It is news only when it revives e or is later by more than
+// the twentieth part of the horizon's age: readers further on need no more.
+func (r *replica) refresh(e *entry, t, own int64) (news bool) {
+	old, live := e.use.Load(), r.live(e)
+	if !r.touch(e, t) {
+		return false
+	}
+	return !live || old == never || t-old > int64(max(time.Second, r.horizonAge(own)/20))
+}
+
+func (r *replica) applyPlace(op *Op, key flightKey, t int64) bool {
+	if t <= r.dead || r.flights[key] != nil {
+		return false
+	}
+	past, over := r.tombs.m[key]
+	if over && past.phase >= phaseEnded && past.placed {
+		return false
+	}
+	leaf, _ := r.chain(op.Parent, op.Links)
+	if leaf == nil || leaf.hash != op.Mark {
+		if leaf, _ = r.obtain(op.Mark); leaf == nil {
+			return false
+		}
+	}
+	f, ok := r.begin(key, leaf, t)
+	if !ok {
+		for _, e := range r.walk(nil, leaf) {
+			if e.idle() {
+				r.free(e)
+			}
+		}
+		return false
+	}
+	if over {
+		switch past.phase {
+		case phaseFirst:
+			r.first(f, past.at)
+		case phaseEnded:
+			r.first(f, past.at)
+			r.end(f, past.at)
+		case phaseWithdrawn:
+			r.release(f, phaseWithdrawn, past.at)
+		}
+	}
+	if at, dropped := r.x.dropped(op.Boot, t); dropped && f.phase < phaseEnded {
+		r.abandon(f, at)
+	}
+	return true
+}
+
+func (r *replica) applyEnd(op *Op, key flightKey, t int64) bool {
+	f := r.flights[key]
+	if f == nil {
+		if t-int64(op.Age) <= r.dead {
+			return false
+		}
+		if !r.tombs.put(key, tomb{phase: phaseEnded, at: t}) {
+			return false
+		}
+	}
+	if leaf, _ := r.chain(op.Parent, op.Links); leaf != nil {
+		r.touch(leaf, t)
+	}
+	if f != nil {
+		r.first(f, t)
+		r.end(f, t)
+	} else if e, _ := r.obtain(op.Mark); op.Mark != 0 && e != nil {
+		e.confirm()
+		r.touch(e, t)
+	}
+	return true
+}
+
+// DropBoot says that the router of that boot is dead: its placements without a
+// first token vanish, the others count as used until now. What it says later with
+// stamps from before now is taken the same way. Every router calls it by itself.
+func (x *Index) DropBoot(boot state.BootID, now time.Time) {
+	if boot == x.clock.Boot() || boot == 0 {
+		return
+	}
+	t := x.ownTime(now)
+	x.drop(boot, t)
+	for _, r := range *x.bySlot.Load() {
+		if r == nil {
+			continue
+		}
+		r.mu.Lock()
+		for k, f := range r.flights {
+			if k.boot == boot {
+				r.abandon(f, t)
+			}
+		}
+		r.settle()
+		r.mu.Unlock()
+	}
+}
+
+// Clear says that everything the replica's cache held at deadBefore or earlier is
+// gone (it restarted, was flushed, or lost its memory). It is shared; the latest
+// instant wins everywhere. An instant ahead of this router's clock counts as now.
+func (x *Index) Clear(id state.ReplicaID, deadBefore state.Stamp) {
+	now := x.now()
+	own := x.ownTime(now)
+	at, ok := x.clock.Place(deadBefore, now, time.Duration(own))
+	if !ok || id == "" || len(id) > MaxIDBytes {
+		return
+	}
+	r := x.replica(id, math.MaxInt64, own)
+	defer r.mu.Unlock()
+	if r.kill(int64(at)) {
+		x.news(r, Op{Kind: OpDead, Replica: id, Boot: x.clock.Boot(), Stamp: state.Stamp{Boot: x.clock.Boot(), At: at}}, true, own)
+	}
+}
+
+// Restamp gives the op a stamp of this router's clock for the same instant, for a
+// receiver that may never have heard from the op's origin. It adds at most the
+// fastest delivery seen from there, so nothing grows younger. ok is false when the
+// origin is unknown here too.
+func (x *Index) Restamp(op Op, now time.Time) (out Op, ok bool) {
+	at, ok := x.clock.Place(op.Stamp, now, 0)
+	if ok {
+		op.Stamp = state.Stamp{Boot: x.clock.Boot(), At: at}
+	}
+	return op, ok
+}

@@ -1,0 +1,62 @@
+package sketch
+
+import (
+	"math"
+	"sync/atomic"
+)
+
+// entry is one mark on one replica. Lookup reads hash, use, since and state; all
+// else is guarded by the replica's mu, under which everything is written.
+type entry struct {
+	hash  uint64
+	use   atomic.Int64  // last use on the own clock, ns; never = not used yet
+	since atomic.Int64  // placing of the oldest pending placement through it
+	state atomic.Uint64 // counts and flags, see below
+
+	parent     *entry
+	prev, next *entry // within the bucket of use
+	kids       uint32 // entries whose parent this is
+	est        uint32 // tokens between parent and this, estimated
+	scale      uint16 // measured correction of est in 1/ScaleOne; 0 = not measured
+	known      bool   // inserted, not only named by others as a parent or a touched mark
+	confirmed  bool   // a prompt that has this mark was prefilled
+	gone       bool   // removed from the index
+}
+
+// never is the use of an entry that was not used yet; liveAlways the horizon of
+// a replica that has forgotten nothing.
+const (
+	never      = math.MinInt64
+	liveAlways = math.MinInt64 + 1
+)
+
+// state packs the number of placements that pin the entry as resident, the number
+// for which it is still to be prefilled, and the answer flag.
+const (
+	onePin     = 1
+	onePend    = 1 << 16
+	answerFlag = 1 << 32
+	countMask  = 1<<16 - 1
+)
+
+func pinsOf(s uint64) uint64 { return s & countMask }
+func pendOf(s uint64) uint64 { return s >> 16 & countMask }
+func held(s uint64) bool     { return s&(1<<32-1) != 0 }
+
+// tokens is the entry's token count, corrected where it was measured.
+func (e *entry) tokens() int64 {
+	if e.scale == 0 {
+		return int64(e.est)
+	}
+	return (int64(e.est)*int64(e.scale) + ScaleOne/2) / ScaleOne
+}
+
+func (e *entry) answer() bool { return e.state.Load()&answerFlag != 0 }
+
+// confirm takes the answer flag off for good: engines hold this mark as a prompt's.
+func (e *entry) confirm() (changed bool) {
+	changed = e.answer()
+	e.confirmed = true
+	e.state.Store(e.state.Load() &^ answerFlag)
+	return changed
+}

@@ -1,0 +1,160 @@
+package sketch
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/hearsay-llm/hearsay/state"
+	"github.com/hearsay-llm/hearsay/state/prefix"
+)
+
+var epoch = time.Now()
+
+func at(d time.Duration) time.Time { return epoch.Add(d) }
+
+// world is a set of routers whose clocks agree, so that placed stamps are equal.
+type world struct {
+	slots map[state.ReplicaID]state.Slot
+	now   time.Time
+}
+
+func newWorld() *world { return &world{slots: map[state.ReplicaID]state.Slot{}, now: epoch} }
+
+func (w *world) slot(id state.ReplicaID) state.Slot {
+	s, ok := w.slots[id]
+	if !ok {
+		s = state.Slot(len(w.slots))
+		w.slots[id] = s
+	}
+	return s
+}
+
+func (w *world) index(boot state.BootID, b Bounds) *Index {
+	c := state.NewClock(boot, epoch)
+	for o := state.BootID(1); o < 9; o++ {
+		c.Observe(o, 0, epoch)
+	}
+	return New(Config{Clock: c, Slots: w.slot, Bounds: b, Now: func() time.Time { return w.now }})
+}
+
+func (w *world) at(d time.Duration) time.Time {
+	w.now = at(d)
+	return w.now
+}
+
+// prompt makes marks of one text: those of a stem (shared by all prompts of the
+// same stem), then own ones; each stands for 64 tokens.
+func prompt(stem, stemMarks, own, ownMarks int) ([]prefix.Mark, []int32) {
+	var m []prefix.Mark
+	var d []int32
+	add := func(name string, n int) {
+		r := rand.New(rand.NewPCG(uint64(len(name)), uint64(sum(name))))
+		for range n {
+			m = append(m, prefix.Mark{Hash: r.Uint64() | 1})
+			d = append(d, int32(len(m)*64))
+		}
+	}
+	add(fmt.Sprintf("stem %d", stem), stemMarks)
+	add(fmt.Sprintf("stem %d own %d", stem, own), ownMarks)
+	return m, d
+}
+
+func sum(s string) (n int) {
+	for _, c := range s {
+		n = n*31 + int(c)
+	}
+	return n
+}
+
+func (w *world) look(x *Index, id state.ReplicaID, m []prefix.Mark) Match {
+	var dst [1]Match
+	x.Lookup(dst[:], m, []state.Slot{w.slot(id)}, w.now)
+	return dst[0]
+}
+
+func serve(x *Index, id state.ReplicaID, m []prefix.Mark, d []int32, t time.Time) {
+	p := x.Place(id, m, d, t)
+	p.First(t)
+	p.End(t)
+}
+
+func drain(x *Index, cursor *uint64) []Op {
+	ops, next, _ := x.Journal().Read(*cursor, 1<<20)
+	*cursor = next
+	return ops
+}
+
+// check verifies an index's internal sums against its entries.
+func check(t testing.TB, x *Index) {
+	t.Helper()
+	total := 0
+	for _, r := range *x.bySlot.Load() {
+		if r == nil {
+			continue
+		}
+		r.mu.Lock()
+		var sum, heldTokens, newer int64
+		count := 0
+		for i := range r.ages.b {
+			b := &r.ages.b[i]
+			var in int64
+			for e := b.head; e != nil; e = e.next {
+				u := e.use.Load()
+				if r.ages.find(u) != i || u < b.lo || u > b.hi || held(e.state.Load()) || e.gone {
+					t.Fatalf("entry %x in the wrong bucket", e.hash)
+				}
+				in += e.tokens()
+				count++
+			}
+			if in != b.tokens {
+				t.Fatalf("bucket %d has %d tokens, says %d", i, in, b.tokens)
+			}
+			sum += in
+			if i > r.ages.at {
+				newer += in
+			}
+		}
+		if sum != r.ages.sum || count != r.ages.count || newer != r.ages.newer {
+			t.Fatalf("sums %d %d %d, kept %d %d %d", sum, count, newer, r.ages.sum, r.ages.count, r.ages.newer)
+		}
+		heldEntries := map[*entry][2]uint64{}
+		for _, f := range r.flights {
+			for i, e := range f.path {
+				c := heldEntries[e]
+				if i < f.pend {
+					c[1]++
+				} else {
+					c[0]++
+				}
+				heldEntries[e] = c
+			}
+		}
+		for e, c := range heldEntries {
+			if s := e.state.Load(); pinsOf(s) != c[0] || pendOf(s) != c[1] || e.gone {
+				t.Fatalf("entry %x held %d/%d, placements say %v", e.hash, pinsOf(s), pendOf(s), c)
+			}
+			heldTokens += e.tokens()
+		}
+		if heldTokens != r.ages.held || count+len(heldEntries) != r.entries {
+			t.Fatalf("held %d says %d; entries %d+%d says %d", heldTokens, r.ages.held, count, len(heldEntries), r.entries)
+		}
+		total += r.entries
+		r.mu.Unlock()
+	}
+	refs := 0
+	for i := range x.table.shards {
+		for h, rs := range x.table.shards[i].m {
+			refs += len(rs)
+			for _, rf := range rs {
+				if rf.e.gone || rf.e.hash != h {
+					t.Fatalf("table holds a removed entry")
+				}
+			}
+		}
+	}
+	if refs != total || int64(refs) != x.entries.Load() {
+		t.Fatalf("table has %d, replicas %d, counted %d", refs, total, x.entries.Load())
+	}
+}

@@ -1,0 +1,328 @@
+package sketch
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/hearsay-llm/hearsay/state"
+)
+
+// replica is what is known of one replica's cache. Everything is written under
+// mu; Lookup reads liveFrom and, through the table, the entries.
+type replica struct {
+	id       state.ReplicaID
+	slot     state.Slot
+	liveFrom atomic.Int64 // a use is alive iff later: the horizon or dead_before
+	lastNews atomic.Int64 // own time of the last change, ns
+
+	x  *Index
+	mu sync.Mutex
+	// Guarded by mu.
+	gone    bool // forgotten; nothing may be added
+	ages    ages
+	entries int
+	dead    int64 // dead_before on the own clock; never = none
+	learn   learner
+	flights map[flightKey]*flight
+	tombs   tombs
+}
+
+// capacity is C_eff in tokens.
+func (r *replica) capacity() int64 { return int64(r.learn.now.tokens) }
+
+// settle publishes the horizon and evicts what is too old to learn from.
+func (r *replica) settle() {
+	c := r.capacity()
+	r.liveFrom.Store(max(r.ages.settle(c), r.dead))
+	if keep := c * deadKept; r.ages.sum+r.ages.held > keep || r.entries > r.x.bounds.EntriesPerReplica {
+		r.evict(keep, r.x.bounds.EntriesPerReplica)
+		r.liveFrom.Store(max(r.ages.settle(c), r.dead))
+	}
+}
+
+// deadKept is how many times C_eff is remembered: growth of C_eff needs to see
+// marks that were believed dead and are not.
+const deadKept = 4
+
+// evict removes the oldest entries until at most so many tokens and entries are
+// left. A parent outlives its children where their order allows it.
+func (r *replica) evict(tokens int64, entries int) {
+	for skipped := 0; r.ages.sum+r.ages.held > tokens || r.entries > entries; {
+		e := r.ages.oldest()
+		if e == nil {
+			return
+		}
+		if e.kids > 0 && skipped < 64 {
+			r.ages.later(e)
+			skipped++
+			continue
+		}
+		skipped = 0
+		if e.use.Load() > r.liveFrom.Load() {
+			r.x.totals.evictedLive.Add(1)
+		}
+		r.ages.remove(e)
+		r.free(e)
+	}
+}
+
+// free removes an entry that is in no bucket and not held, and those ancestors
+// that only it needed. Children it may still have become orphans (see above).
+func (r *replica) free(e *entry) {
+	for {
+		e.gone = true
+		r.x.table.drop(e)
+		r.entries--
+		r.x.entries.Add(-1)
+		up := e.parent
+		e.parent = nil
+		if up == nil {
+			return
+		}
+		up.kids--
+		if !up.idle() {
+			return
+		}
+		e = up
+	}
+}
+
+// up is the parent of e, nil when it has none or it was removed.
+func (r *replica) up(e *entry) *entry {
+	if p := e.parent; p != nil && p.gone {
+		e.parent, e.known = nil, false
+	}
+	return e.parent
+}
+
+// obtain returns the entry of a mark, made if need be; nil when a bound refuses.
+func (r *replica) obtain(hash uint64) (e *entry, made bool) {
+	if e = r.x.table.get(hash, r.slot); e != nil {
+		return e, false
+	}
+	if r.x.entries.Load() >= int64(r.x.bounds.Entries) {
+		r.x.totals.entriesDropped.Add(1)
+		return nil, false
+	}
+	e = &entry{hash: hash}
+	e.use.Store(never)
+	r.entries++
+	r.x.entries.Add(1)
+	r.x.table.put(e, r.slot)
+	return e, true
+}
+
+// link makes the entry known below parent (nil = the root) with l's token count.
+// The closest parent wins, as a mark between two known ones must take over its
+// share of the child's tokens; the measured correction merges by the larger.
+func (r *replica) link(e, parent *entry, l *Link) (news bool) {
+	est, scale := e.est, max(e.scale, l.Scale)
+	switch up := r.up(e); {
+	case !e.known:
+		e.known, news, est = true, true, l.Tokens
+		if l.Answer && !e.confirmed {
+			e.state.Store(e.state.Load() | answerFlag)
+		}
+		r.adopt(e, parent)
+	default:
+		if !l.Answer {
+			news = e.confirm()
+		}
+		var has, wants uint64
+		if up != nil {
+			has = up.hash
+		}
+		if parent != nil {
+			wants = parent.hash
+		}
+		if has == wants {
+			est = min(est, l.Tokens)
+		} else if (l.Tokens < est || l.Tokens == est && wants > has) && r.adopt(e, parent) {
+			est = l.Tokens
+		}
+	}
+	return r.recount(e, est, scale) || news
+}
+
+// adopt hangs e below parent, unless that would close a ring.
+func (r *replica) adopt(e, parent *entry) bool {
+	if parent == e.parent {
+		return true
+	}
+	if e.kids > 0 {
+		n := 0
+		for p := parent; p != nil; p = r.up(p) {
+			if n++; p == e || n > MaxLinks {
+				return false
+			}
+		}
+	} else if parent == e {
+		return false
+	}
+	if e.parent != nil {
+		e.parent.kids--
+	}
+	e.parent = parent
+	if parent == nil {
+		return true
+	}
+	parent.kids++
+	if use := e.use.Load(); use != never {
+		r.touch(parent, use+1)
+	}
+	return true
+}
+
+// recount sets the entry's token count and keeps the sums right.
+func (r *replica) recount(e *entry, est uint32, scale uint16) bool {
+	if e.est == est && e.scale == scale {
+		return false
+	}
+	before := e.tokens()
+	e.est, e.scale = est, scale
+	switch d := e.tokens() - before; {
+	case held(e.state.Load()):
+		r.ages.held += d
+	case e.use.Load() != never:
+		r.ages.grow(r.ages.find(e.use.Load()), d)
+	}
+	return true
+}
+
+// touch notes that e and its ancestors were used at t. Ancestors count as used a
+// nanosecond later per step, since engines evict the tail of a prefix before its
+// head. An ancestor used later has ancestors used later still: the walk ends.
+func (r *replica) touch(e *entry, t int64) (changed bool) {
+	if t <= r.dead {
+		return false
+	}
+	for n := 0; e != nil && n < MaxLinks && e.use.Load() < t; e, t, n = r.up(e), t+1, n+1 {
+		r.setUse(e, t)
+		changed = true
+	}
+	return changed
+}
+
+func (r *replica) setUse(e *entry, t int64) {
+	if held(e.state.Load()) {
+		e.use.Store(t)
+		return
+	}
+	if e.use.Load() != never {
+		r.ages.remove(e)
+	}
+	e.use.Store(t)
+	if t != never {
+		r.ages.add(e)
+	}
+}
+
+// hold adds d to the counts of pinning placements of e; unhold takes it back. An
+// entry that nothing holds and nobody used is freed.
+func (r *replica) hold(e *entry, d uint64, now int64) {
+	s := e.state.Load()
+	if !held(s) {
+		if e.use.Load() != never {
+			r.ages.remove(e)
+		}
+		r.ages.held += e.tokens()
+	}
+	if d == onePend && pendOf(s) == 0 {
+		e.since.Store(now)
+	}
+	e.state.Store(s + d)
+}
+
+func (r *replica) unhold(e *entry, d uint64) {
+	s := e.state.Load() - d
+	e.state.Store(s)
+	if held(s) {
+		return
+	}
+	r.ages.held -= e.tokens()
+	if e.use.Load() != never {
+		r.ages.add(e)
+	} else if e.idle() {
+		r.free(e)
+	}
+}
+
+// idle reports that nothing needs the entry: no use, no placement, no child.
+func (e *entry) idle() bool {
+	return !e.gone && e.kids == 0 && e.use.Load() == never && !held(e.state.Load())
+}
+
+// live reports whether the replica probably holds e.
+func (r *replica) live(e *entry) bool {
+	return pinsOf(e.state.Load()) > 0 || e.use.Load() > r.liveFrom.Load()
+}
+
+// chain makes links known below the mark parent, oldest first, and returns the
+// deepest entry, or nil when a bound refused one.
+func (r *replica) chain(parent uint64, links []Link) (leaf *entry, news bool) {
+	if len(links) == 0 {
+		return nil, false
+	}
+	var up *entry
+	if parent != 0 {
+		if up, _ = r.obtain(parent); up == nil {
+			return nil, false
+		}
+	}
+	for i := range links {
+		e, made := r.obtain(links[i].Hash)
+		if e == nil {
+			return nil, news
+		}
+		wasStub := !made && !e.known
+		news = r.link(e, up, &links[i]) || news
+		if wasStub {
+			r.extend(e)
+		}
+		up = e
+	}
+	return up, news
+}
+
+// kill makes everything used at t or before gone.
+func (r *replica) kill(t int64) bool {
+	if t <= r.dead {
+		return false
+	}
+	r.dead = t
+	r.liveFrom.Store(max(r.liveFrom.Load(), t))
+	for _, f := range r.flights {
+		if f.began <= t {
+			r.release(f, phaseWithdrawn, t)
+			continue
+		}
+		if f.phase == phasePending {
+			// What it was matched with is gone: it must prefill all of its path.
+			for _, e := range f.path[f.pend:] {
+				r.hold(e, onePend, f.began)
+				r.unhold(e, onePin)
+			}
+			f.pend = len(f.path)
+		}
+		for _, e := range f.path {
+			if e.use.Load() <= t {
+				e.use.Store(never)
+			}
+		}
+	}
+	for e := r.ages.oldest(); e != nil && r.ages.b[0].lo <= t; e = r.ages.oldest() {
+		for next := e; e != nil; e = next {
+			if next = e.next; e.use.Load() <= t {
+				r.ages.remove(e)
+				r.free(e)
+			}
+		}
+		r.ages.b[0].lo = t + 1
+	}
+	r.settle()
+	return true
+}
+
+// ownTime is an instant as nanoseconds since this boot began.
+func (x *Index) ownTime(t time.Time) int64 { return int64(x.clock.Since(t)) }

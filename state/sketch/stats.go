@@ -1,0 +1,92 @@
+package sketch
+
+import (
+	"sync/atomic"
+	"time"
+
+	"github.com/hearsay-llm/hearsay/state"
+)
+
+// ReplicaStats is what the index says of one replica.
+type ReplicaStats struct {
+	Entries    int           // marks kept, dead ones included
+	Tokens     int64         // their tokens
+	Held       int64         // of those, tokens under placements in flight
+	CEff       float64       // tokens the cache is taken to hold
+	Given      float64       // what the engine or the configuration said; 0 unknown
+	HorizonAge time.Duration // age of the oldest use taken to be alive; 0 = nothing was forgotten yet
+	Rho        float64       // reported over predicted cached tokens, smoothed: an alarm, no multiplier
+	Trust      float64       // share of answer tokens that is found again, 0..1
+	Samples    uint64        // reports of cached tokens learned from
+	Placements int           // in flight, of all routers
+	DeadBefore time.Time     // zero: never cleared
+}
+
+// TotalStats counts over all replicas since the start.
+type TotalStats struct {
+	Entries  int
+	Replicas int
+
+	EntriesDropped    uint64 // marks refused: no room
+	EvictedLive       uint64 // marks forgotten while they were taken to be alive: bounds too small
+	ReplicasDropped   uint64 // replicas forgotten: too many
+	PlacementsDropped uint64 // placements not kept: too many in flight at one replica
+	PlacementsExpired uint64 // placements released: no end came
+	OpsInvalid        uint64 // ops no router of this version makes
+	OpsRepeated       uint64 // ops seen before
+	OpsLate           uint64 // ops too far behind their origin's newest to be told from repeated ones
+	OpsUnplaced       uint64 // ops of origins this clock never heard from
+	OpsNews           uint64 // ops of others that changed something
+	OpsStale          uint64 // ops of others that changed nothing
+}
+
+type totals struct {
+	entriesDropped, evictedLive, replicasDropped, placementsDropped, placementsExpired atomic.Uint64
+	opsInvalid, opsRepeated, opsLate, opsUnplaced, opsNews, opsStale                   atomic.Uint64
+}
+
+// Stats describes a replica at this moment; the zero value for an unknown one.
+func (x *Index) Stats(id state.ReplicaID) ReplicaStats {
+	now := x.now()
+	r := x.find(id)
+	if r == nil {
+		return ReplicaStats{}
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	s := ReplicaStats{
+		Entries: r.entries, Tokens: r.ages.sum + r.ages.held, Held: r.ages.held,
+		CEff: r.learn.now.tokens, Given: r.learn.given, Rho: r.learn.now.rho, Trust: r.learn.now.trust,
+		Samples: r.learn.now.count, Placements: len(r.flights),
+	}
+	s.HorizonAge = r.horizonAge(x.ownTime(now))
+	if r.dead != never {
+		s.DeadBefore = x.clock.Time(time.Duration(r.dead))
+	}
+	return s
+}
+
+// horizonAge is the age of the horizon at t, 0 while nothing was forgotten.
+func (r *replica) horizonAge(t int64) time.Duration {
+	h := r.liveFrom.Load()
+	if h == liveAlways {
+		return 0
+	}
+	return time.Duration(max(0, t-h))
+}
+
+// Totals counts over all replicas.
+func (x *Index) Totals() TotalStats {
+	t := &x.totals
+	x.mu.RLock()
+	replicas := len(x.byID)
+	x.mu.RUnlock()
+	return TotalStats{
+		Entries: int(x.entries.Load()), Replicas: replicas,
+		EntriesDropped: t.entriesDropped.Load(), EvictedLive: t.evictedLive.Load(),
+		ReplicasDropped: t.replicasDropped.Load(), PlacementsDropped: t.placementsDropped.Load(),
+		PlacementsExpired: t.placementsExpired.Load(), OpsInvalid: t.opsInvalid.Load(),
+		OpsRepeated: t.opsRepeated.Load(), OpsLate: t.opsLate.Load(), OpsUnplaced: t.opsUnplaced.Load(),
+		OpsNews: t.opsNews.Load(), OpsStale: t.opsStale.Load(),
+	}
+}
