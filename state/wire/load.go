@@ -1,0 +1,148 @@
+package wire
+
+import (
+	"time"
+
+	"github.com/hearsay-llm/hearsay/state"
+)
+
+// Rows is a router's load message and the moment on its own clock it was sent.
+type Rows struct {
+	state.Rows
+	Sent time.Duration // since the router's boot began
+}
+
+// AppendRows appends the message. Negative loads travel as zero.
+func AppendRows(dst []byte, m *Rows) []byte {
+	e := encoder{b: dst}
+	e.str(string(m.Router))
+	e.fixed(uint64(m.Boot))
+	e.uint(m.Seq)
+	e.bool(m.Full)
+	e.uint(m.FactsIndex)
+	e.duration(m.Sent)
+	e.uint(uint64(len(m.Rows.Rows)))
+	for i := range m.Rows.Rows {
+		row := &m.Rows.Rows[i]
+		e.item(func() {
+			e.str(string(row.Replica))
+			e.count(row.InFlight)
+			e.count(row.Prefill)
+			e.count(row.UncachedTokens)
+		})
+	}
+	return e.b
+}
+
+// Rows reads a load message.
+func (d *Decoder) Rows(b []byte) (m Rows, err error) {
+	r := reader{dec: d, b: b}
+	m.Router = state.RouterID(r.str())
+	m.Boot = state.BootID(r.fixed())
+	m.Seq = r.uint()
+	m.Full = r.bool()
+	m.FactsIndex = r.uint()
+	m.Sent = r.duration()
+	n := r.list()
+	m.Rows.Rows = make([]state.Row, 0, min(n, 1+len(r.b)/6))
+	for range n {
+		var row state.Row
+		r.item(func() {
+			row.Replica = state.ReplicaID(r.str())
+			row.InFlight = r.count()
+			row.Prefill = r.count()
+			row.UncachedTokens = r.count()
+		})
+		if r.err != nil {
+			return Rows{}, r.err
+		}
+		m.Rows.Rows = append(m.Rows.Rows, row)
+	}
+	return m, r.err
+}
+
+// maxAdapters bounds the adapters one reading names.
+const maxAdapters = 1024
+
+const (
+	readingOK = 1 << iota
+	readingLoading
+)
+
+// AppendReadings appends readings as their readers took them.
+func AppendReadings(dst []byte, list []state.Reading) []byte {
+	e := encoder{b: dst}
+	e.uint(uint64(len(list)))
+	for i := range list {
+		x := &list[i]
+		e.item(func() {
+			e.str(string(x.Replica))
+			e.str(string(x.Reader))
+			e.boot(x.At.Boot)
+			e.duration(x.At.At)
+			var flags byte
+			if x.OK {
+				flags |= readingOK
+			}
+			if x.Loading {
+				flags |= readingLoading
+			}
+			e.byte(flags)
+			e.str(x.Err)
+			e.str(string(x.Kind))
+			e.str(x.Version)
+			for _, f := range []float64{
+				x.Started, x.Running, x.Waiting, x.KVUsage, x.Capacity, x.WaitingUncached, x.Queries, x.Hits,
+			} {
+				e.float(f)
+			}
+			adapters := x.Adapters[:min(len(x.Adapters), maxAdapters)]
+			e.uint(uint64(len(adapters)))
+			for _, a := range adapters {
+				e.str(a)
+			}
+		})
+	}
+	return e.b
+}
+
+// Readings reads what AppendReadings wrote.
+func (d *Decoder) Readings(b []byte) ([]state.Reading, error) {
+	r := reader{dec: d, b: b}
+	n := r.list()
+	list := make([]state.Reading, 0, min(n, 1+len(r.b)/24))
+	for range n {
+		var x state.Reading
+		r.item(func() {
+			x.Replica = state.ReplicaID(r.str())
+			x.Reader = state.RouterID(r.str())
+			x.At.Boot = r.boot()
+			x.At.At = r.duration()
+			flags := r.byte()
+			x.OK, x.Loading = flags&readingOK != 0, flags&readingLoading != 0
+			x.Err = r.str()
+			x.Kind = state.EngineKind(r.str())
+			x.Version = r.str()
+			for _, f := range []*float64{
+				&x.Started, &x.Running, &x.Waiting, &x.KVUsage, &x.Capacity, &x.WaitingUncached, &x.Queries, &x.Hits,
+			} {
+				*f = r.float()
+			}
+			k := r.list()
+			if k > maxAdapters {
+				r.fail("too many adapters")
+			}
+			for range k {
+				x.Adapters = append(x.Adapters, r.str())
+				if r.err != nil {
+					return
+				}
+			}
+		})
+		if r.err != nil {
+			return nil, r.err
+		}
+		list = append(list, x)
+	}
+	return list, r.err
+}
