@@ -1,0 +1,128 @@
+package proxy
+
+import (
+	"time"
+
+	"github.com/hearsay-llm/hearsay/proxy/api"
+	"github.com/hearsay-llm/hearsay/routing"
+	"github.com/hearsay-llm/hearsay/state/prefix"
+)
+
+// Result is what came of one attempt.
+type Result struct {
+	Outcome    Outcome
+	Usage      api.Usage
+	HasUsage   bool          // the engine reported Usage
+	Streamed   bool          // tokens came one by one: their times mean something
+	Whole      bool          // the answer came to its end and went through Answer
+	Last       time.Time     // when the last token came; zero: unknown
+	RetryAfter time.Duration // of a busy replica; 0: it did not say
+}
+
+// Answer gives the sink that must see the answer's pieces, so that the next turn
+// of a chat finds its whole history. It is nil when nobody would remember it.
+func (j *Job) Answer() api.AnswerSink {
+	if j.now.placement == nil {
+		return nil
+	}
+	j.hasher.BeginAnswer("assistant")
+	return &j.hasher
+}
+
+// End gives back what the attempt held and learns from it. It does so once: later
+// calls, before another Next, do nothing.
+func (j *Job) End(r *Result) {
+	a := &j.now
+	if !a.open {
+		return
+	}
+	a.open = false
+	now := j.core.now()
+	a.ticket.End()
+	j.settle(r, now)
+	if c := j.core; c.reporter != nil {
+		c.reporter.Report(j.pick.Replica, r.Outcome, r.RetryAfter, now)
+	}
+	if r.Outcome == OutcomeServed || r.HasUsage {
+		j.learn(r)
+	}
+}
+
+// settle confirms or withdraws the placement.
+func (j *Job) settle(r *Result, now time.Time) {
+	p := j.now.placement
+	if p == nil {
+		return
+	}
+	j.now.placement = nil
+	if j.now.first.IsZero() {
+		if r.Outcome != OutcomeServed {
+			p.Withdraw(now)
+			return
+		}
+		p.First(now)
+	}
+	if r.HasUsage && r.Usage.CachedKnown {
+		p.Evidence(j.pick.MatchedTokens, r.Usage.InputTotal, r.Usage.InputCached)
+	}
+	if r.Whole {
+		j.answer = j.hasher.EndAnswer(j.answer[:0])
+		if len(j.answer) > 0 {
+			j.answer = append(j.answer, make([]prefix.Mark, len(j.marks))...)
+			copy(j.answer[len(j.marks):], j.answer[:len(j.answer)-len(j.marks)])
+			copy(j.answer, j.marks)
+			j.depths = appendTokens(j.depths[:0], j.answer, j.ratio)
+			p.Answer(j.answer, j.depths)
+		}
+	}
+	p.End(now)
+}
+
+// learn feeds what the engine reported to calibration, ratios and metrics.
+func (j *Job) learn(r *Result) {
+	c, a, u := j.core, &j.now, &r.Usage
+	pool := j.pool.Spec.Name
+	s := a.sample
+	if r.HasUsage {
+		j.ratio.Learn(j.total, u.InputTotal)
+		c.metrics.tokens.WithLabelValues(pool, "input").Add(float64(u.InputTotal))
+		c.metrics.tokens.WithLabelValues(pool, "output").Add(float64(u.Output))
+		s.PromptTokens = u.InputTotal
+		if u.CachedKnown {
+			c.metrics.tokens.WithLabelValues(pool, "cached").Add(float64(u.InputCached))
+			c.metrics.predicted.Add(float64(j.pick.MatchedTokens))
+			c.metrics.reported.Add(float64(u.InputCached))
+			s.UncachedTokens = u.InputTotal - u.InputCached
+		}
+	}
+	if r.Streamed && !a.first.IsZero() {
+		s.TTFT = a.first.Sub(a.began)
+		c.metrics.ttftError.Observe((s.TTFT - j.pick.TTFT).Abs().Seconds())
+		if n := u.Output; r.HasUsage && n > 1 && r.Last.After(a.first) {
+			s.ITL = r.Last.Sub(a.first) / time.Duration(n-1)
+			s.ITLBatch = s.Decode + 1
+			c.metrics.tpot.WithLabelValues(pool).Observe(s.ITL.Seconds())
+		}
+		if c.cal != nil {
+			c.cal.Observe(s)
+		}
+	}
+	if c.cal != nil && r.HasUsage && r.Outcome == OutcomeServed && u.Output > 0 {
+		c.cal.ObserveOutput(pool, j.req.MaxTokens, u.Output)
+	}
+}
+
+// Release gives the job's buffers back. An attempt that has not ended is ended as
+// aborted.
+func (j *Job) Release() {
+	j.End(&Result{Outcome: OutcomeAborted})
+	c := j.core
+	j.core, j.pool, j.ratio, j.req, j.now = nil, nil, nil, routing.Request{}, attempt{}
+	if cap(j.marks) > maxKeptMarks {
+		j.marks, j.tokens, j.answer, j.depths = nil, nil, nil, nil
+	}
+	c.jobs.Put(j)
+}
+
+// maxKeptMarks bounds the buffers kept between requests.
+const maxKeptMarks = 4096

@@ -1,0 +1,121 @@
+package proxy
+
+import (
+	"net"
+	"sync/atomic"
+	"time"
+)
+
+// States of a client connection, as far as shutdown and deadlines care.
+const (
+	connNew    int32 = iota // accepted, nothing read yet
+	connActive              // a request is being read or answered
+	connIdle                // kept alive between requests
+	connClosed              // claimed by shutdown
+)
+
+// writePiece bounds what one write deadline covers, so that a slow but living
+// client is never cut while it makes progress.
+const writePiece = 64 << 10
+
+// clientConn is an accepted connection. It rolls its own deadlines, since those of
+// the HTTP server are absolute and would cut healthy streams: every read of a
+// request and every 64 KiB written have so much time. It knows when its peer has
+// gone. Read and Write are called from the goroutine that serves it.
+type clientConn struct {
+	net.Conn
+	limits   *Limits
+	watch    watcher // nil when nobody watches it
+	hang     hangup
+	notify   notifier // the connection's own word, instead of a watcher
+	accepted time.Time
+	began    time.Time // when the request now being read began; the serving goroutine's
+	reading  bool      // a request is being read, not answered; the serving goroutine's
+	state    atomic.Int32
+	closed   atomic.Bool
+}
+
+// NetConn lets others find what is wrapped.
+func (c *clientConn) NetConn() net.Conn { return c.Conn }
+
+// OnHangup arms f for the time of one request; it is called at once when the peer
+// has already gone. Without any means to know, f is never called.
+func (c *clientConn) OnHangup(f func()) (disarm func()) {
+	switch {
+	case c.notify != nil:
+		return c.notify.OnHangup(f)
+	case c.watch != nil:
+		return c.hang.arm(f)
+	}
+	return func() {}
+}
+
+func (c *clientConn) Read(p []byte) (int, error) {
+	if c.reading {
+		d := time.Now().Add(c.limits.ReadStall)
+		if end := c.began.Add(c.limits.ReadTotal); end.Before(d) {
+			d = end
+		}
+		if err := c.Conn.SetReadDeadline(d); err != nil {
+			return 0, err
+		}
+	}
+	return c.Conn.Read(p)
+}
+
+// SetReadDeadline is the HTTP server's wish. It has a say between requests only.
+func (c *clientConn) SetReadDeadline(t time.Time) error {
+	if c.reading {
+		return nil
+	}
+	return c.Conn.SetReadDeadline(t)
+}
+
+func (c *clientConn) Write(p []byte) (n int, err error) {
+	for {
+		piece := p[n:min(len(p), n+writePiece)]
+		if err := c.SetWriteDeadline(time.Now().Add(c.limits.WriteStall)); err != nil {
+			return n, err
+		}
+		m, err := c.Conn.Write(piece)
+		if n += m; err != nil || n == len(p) {
+			return n, err
+		}
+	}
+}
+
+func (c *clientConn) Close() error {
+	if c.closed.Swap(true) {
+		return net.ErrClosed
+	}
+	if c.watch != nil {
+		c.watch.remove(&c.hang)
+	}
+	return c.Conn.Close()
+}
+
+// active says that the first byte of a request is there. Called by the serving
+// goroutine.
+func (c *clientConn) active() {
+	c.state.CompareAndSwap(connNew, connActive)
+	c.state.CompareAndSwap(connIdle, connActive)
+	c.began, c.reading = time.Now(), true
+}
+
+// answering says that the request has been read whole.
+func (c *clientConn) answering() { c.reading = false }
+
+// idle says that an answer has been sent.
+func (c *clientConn) idle() {
+	c.reading = false
+	c.state.CompareAndSwap(connActive, connIdle)
+}
+
+// closeIdle closes the connection unless a request is under way on it. One that
+// has just been accepted gets a second to say something.
+func (c *clientConn) closeIdle(now time.Time) {
+	if c.state.CompareAndSwap(connIdle, connClosed) ||
+		now.Sub(c.accepted) >= time.Second && c.state.CompareAndSwap(connNew, connClosed) {
+		_ = c.Close()
+	}
+}

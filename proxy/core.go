@@ -1,0 +1,340 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/hearsay-llm/hearsay/proxy/api"
+	"github.com/hearsay-llm/hearsay/routing"
+	"github.com/hearsay-llm/hearsay/state"
+	"github.com/hearsay-llm/hearsay/state/prefix"
+	"github.com/hearsay-llm/hearsay/state/sketch"
+)
+
+// Store is what the core needs of *state.Store.
+type Store interface {
+	View() *state.View
+	Begin(r *state.ReplicaView, uncached int) *state.Ticket
+}
+
+// Picker is what the core needs of *routing.Picker.
+type Picker interface {
+	Pick(c *routing.Choice, req *routing.Request, v *state.View, now time.Time) error
+}
+
+// Index is what the core needs of *sketch.Index.
+type Index interface {
+	Place(id state.ReplicaID, marks []prefix.Mark, tokens []int32, now time.Time) *sketch.Placement
+}
+
+// Calibration is what the core needs of *routing.Calibration.
+type Calibration interface {
+	Observe(routing.Sample)
+	ObserveOutput(pool string, maxTokens, output int)
+}
+
+// Reporter hears how each attempt at a replica ended. It is called on the request
+// path and must not block. retryAfter is what a busy replica asked for, 0 for
+// nothing.
+type Reporter interface {
+	Report(id state.ReplicaID, o Outcome, retryAfter time.Duration, now time.Time)
+}
+
+// Outcome is how one attempt at a replica ended, as far as the replica's health is
+// concerned.
+type Outcome uint8
+
+// The outcomes.
+const (
+	OutcomeServed   Outcome = iota // a good answer, to its end
+	OutcomeRejected                // the client's mistake: neither failure nor proof of health
+	OutcomeBusy                    // back-pressure: 429, 503
+	OutcomeFailed                  // refused, reset, 5xx, a stream that broke
+	OutcomeTimeout                 // nothing came in time
+	OutcomeAborted                 // the client left or the router stopped: says nothing
+)
+
+// String names the outcome for metrics and logs.
+func (o Outcome) String() string {
+	return [...]string{"served", "rejected", "busy", "failed", "timeout", "aborted"}[o]
+}
+
+// CoreConfig is what the core needs. Store, Picker and Ratios are required.
+type CoreConfig struct {
+	Store       Store
+	Picker      Picker
+	Ratios      *prefix.Ratios
+	Index       Index       // nil: nothing is remembered of prefixes
+	Calibration Calibration // nil: nothing is learned of replicas
+	Reporter    Reporter    // nil: nobody hears of outcomes
+	Now         func() time.Time
+}
+
+// Validate reports what is missing.
+func (c *CoreConfig) Validate() error {
+	var errs []error
+	if c.Store == nil {
+		errs = append(errs, errors.New("no store"))
+	}
+	if c.Picker == nil {
+		errs = append(errs, errors.New("no picker"))
+	}
+	if c.Ratios == nil {
+		errs = append(errs, errors.New("no token ratios"))
+	}
+	return errors.Join(errs...)
+}
+
+// Core admits requests, picks replicas for them and accounts for what came of it.
+// It knows nothing of HTTP and sends nothing. Safe for concurrent use.
+type Core struct {
+	store    Store
+	picker   Picker
+	ratios   *prefix.Ratios
+	index    Index
+	cal      Calibration
+	reporter Reporter
+	now      func() time.Time
+	metrics  *metrics
+	picks    *Picks
+	started  time.Time
+	jobs     sync.Pool
+	noUsage  urlSet // replicas that refuse to be asked for usage
+}
+
+func newCore(cfg CoreConfig, picks int, m *metrics) *Core {
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	return &Core{
+		store: cfg.Store, picker: cfg.Picker, ratios: cfg.Ratios, index: cfg.Index, cal: cfg.Calibration,
+		reporter: cfg.Reporter, now: cfg.Now, metrics: m, picks: newPicks(picks), started: time.Now(),
+		jobs: sync.Pool{New: func() any { return &Job{} }},
+	}
+}
+
+// Ask is a request as a front hands it in. Body is only read, and only during
+// Admit.
+type Ask struct {
+	ID      string
+	Request *api.Request
+	Body    []byte
+	Session string // affinity key, "" for none
+	Tenant  string
+}
+
+// Job is an admitted request. It belongs to one goroutine at a time, and must be
+// given back with Release when its last attempt has ended.
+type Job struct {
+	core   *Core
+	id     string
+	model  string // as the client named it
+	pool   *state.PoolView
+	ratio  *prefix.Ratio
+	hasher prefix.Hasher
+	total  prefix.Mark
+	marks  []prefix.Mark
+	tokens []int32
+	answer []prefix.Mark // scratch
+	depths []int32       // scratch
+	req    routing.Request
+	choice routing.Choice
+	tried  []state.ReplicaID
+	pick   Pick
+	now    attempt
+}
+
+// attempt is what one dispatch holds.
+type attempt struct {
+	open      bool
+	ticket    *state.Ticket
+	placement *sketch.Placement
+	sample    routing.Sample
+	began     time.Time
+	first     time.Time
+}
+
+// Admit finds the pool that serves a request and makes its prefix marks. Errors
+// are *api.Error.
+func (c *Core) Admit(a *Ask) (*Job, error) {
+	pool := c.store.View().Pool(a.Request.Model)
+	if pool == nil {
+		return nil, api.ModelNotFound(a.Request.Model)
+	}
+	j := c.jobs.Get().(*Job)
+	j.core, j.id, j.model, j.pool = c, a.ID, a.Request.Model, pool
+	j.tried, j.pick = j.tried[:0], Pick{}
+	spec := &pool.Spec
+	j.ratio = c.ratios.For(spec.UpstreamName())
+
+	seed := prefix.Seed{Model: spec.UpstreamName(), CacheSalt: a.Request.CacheSalt}
+	if spec.Isolation == isolateTenants {
+		seed.Tenant, seed.CacheSalt = a.Tenant, ""
+	}
+	j.marks, j.total = j.marks[:0], prefix.Mark{}
+	if in := a.Request.Input(a.Body); in.Kind != 0 {
+		// The body has been parsed, so no part of it is malformed.
+		j.marks, _ = j.hasher.Marks(j.marks, seed, in)
+		j.total = j.hasher.Total()
+	} else {
+		j.total.ASCII = uint32(min(len(a.Body), 1<<31-1))
+	}
+	j.tokens = appendTokens(j.tokens[:0], j.marks, j.ratio)
+	j.req = routing.Request{
+		Marks: j.marks, Tokens: j.tokens,
+		PromptTokens: j.ratio.Tokens(j.total), MaxTokens: a.Request.MaxTokens,
+		Session: a.Session, Tenant: a.Tenant, Role: state.RoleBoth,
+	}
+	return j, nil
+}
+
+// isolateTenants is the isolation of pools whose tenants share no cache.
+const isolateTenants = "tenant"
+
+func appendTokens(dst []int32, marks []prefix.Mark, r *prefix.Ratio) []int32 {
+	for _, m := range marks {
+		dst = append(dst, int32(min(r.Tokens(m), 1<<31-1)))
+	}
+	return dst
+}
+
+// Pool is the pool that serves the request.
+func (j *Job) Pool() *state.PoolView { return j.pool }
+
+// Attempts is how often the request has been dispatched.
+func (j *Job) Attempts() int { return len(j.tried) }
+
+// Pick is the latest pick. Candidates are not filled in.
+func (j *Job) Pick() *Pick { return &j.pick }
+
+// Next picks a replica that has not been tried and counts the request as sent to
+// it, until End. Errors are *api.Error with what to tell the client.
+func (j *Job) Next() (*state.ReplicaView, error) {
+	c := j.core
+	v := c.store.View()
+	if p := v.Pool(j.model); p != nil {
+		j.pool = p // replicas may have come and gone since the last attempt
+	}
+	j.req.Pool, j.req.Exclude = j.pool, j.tried
+	began := time.Now()
+	now := c.now()
+	err := c.picker.Pick(&j.choice, &j.req, v, now)
+	c.metrics.pick.Observe(time.Since(began).Seconds())
+	if err != nil {
+		return nil, refusal(err)
+	}
+	r := j.choice.Replica
+	c.metrics.picks.WithLabelValues(j.pool.Spec.Name, j.choice.Reason).Inc()
+	j.tried = append(j.tried, r.ID)
+
+	a := attempt{open: true, began: now, sample: j.choice.Sample()}
+	a.sample.ViewAge, a.sample.Retried = rowsAge(v, now), len(j.tried) > 1
+	a.ticket = c.store.Begin(r, j.choice.UncachedTokens)
+	if c.index != nil && len(j.marks) > 0 {
+		a.placement = c.index.Place(r.ID, j.marks, j.tokens, now)
+	}
+	j.now = a
+
+	j.pick = Pick{
+		RequestID: j.id, At: time.Now(), Pool: j.pool.Spec.Name, Model: j.model, Attempt: len(j.tried),
+		Replica: r.ID, Policy: j.choice.Policy, Reason: j.choice.Reason,
+		PromptTokens: j.choice.PromptTokens, MatchedTokens: j.choice.MatchedTokens, TTFT: j.choice.TTFT,
+	}
+	c.picks.note(&j.pick, &j.choice)
+	return r, nil
+}
+
+// rowsAge is the age of the oldest load that other routers sent.
+func rowsAge(v *state.View, now time.Time) time.Duration {
+	age := time.Duration(0)
+	for i := range v.Routers {
+		age = max(age, now.Sub(v.Routers[i].RowsAt))
+	}
+	return age
+}
+
+// refusal shapes a pick's error for the client. A pool without replicas is never
+// the client's fault and never "too many requests".
+func refusal(err error) *api.Error {
+	e := &routing.PickError{}
+	if !errors.As(err, &e) {
+		return api.Internal()
+	}
+	if errors.Is(err, routing.ErrNoReplicas) {
+		return api.Unavailable("no_replicas", e.RetryAfter)
+	}
+	reason := "none_eligible"
+	if len(e.Reasons) == 1 {
+		reason = "all_" + e.Reasons[0].Reason
+	}
+	u := api.Unavailable(reason, e.RetryAfter)
+	if len(e.Reasons) > 0 {
+		parts := make([]string, 0, len(e.Reasons))
+		for _, r := range e.Reasons {
+			parts = append(parts, r.Reason)
+		}
+		u.Message = "No replica of this model can take a request at the moment (" + strings.Join(parts, ", ") + "). Try again later."
+	}
+	return u
+}
+
+// First says that the first token has come. Later calls do nothing.
+func (j *Job) First() {
+	a := &j.now
+	if !a.open || !a.first.IsZero() {
+		return
+	}
+	a.first = j.core.now()
+	a.ticket.FirstToken()
+	if a.placement != nil {
+		a.placement.First(a.first)
+	}
+}
+
+// Explanation is where a request would go now, and why.
+type Explanation struct {
+	Pool          string          `json:"pool"`
+	Model         string          `json:"model"`
+	PromptTokens  int             `json:"prompt_tokens"` // estimated
+	Marks         int             `json:"marks"`
+	Replica       state.ReplicaID `json:"replica,omitempty"`
+	Policy        string          `json:"policy,omitempty"`
+	Reason        string          `json:"reason,omitempty"`
+	MatchedTokens int             `json:"matched_tokens"`
+	TTFT          time.Duration   `json:"ttft_ns"` // predicted
+	Candidates    []CandidateInfo `json:"candidates"`
+	Refused       string          `json:"refused,omitempty"` // why it would not be served
+}
+
+// Explain says where a request with this path and body would go, without sending
+// it or leaving a trace. Errors are *api.Error.
+func (c *Core) Explain(_ context.Context, path string, body []byte) (Explanation, error) {
+	ep := api.EndpointOf(path)
+	if ep == api.Models || ep == api.Other {
+		return Explanation{}, api.NotFound()
+	}
+	r, err := api.Parse(ep, body)
+	if err != nil {
+		return Explanation{}, err
+	}
+	j, err := c.Admit(&Ask{Request: &r, Body: body})
+	if err != nil {
+		return Explanation{}, err
+	}
+	defer j.Release()
+	x := Explanation{
+		Pool: j.pool.Spec.Name, Model: r.Model, PromptTokens: j.req.PromptTokens, Marks: len(j.marks),
+	}
+	j.req.Pool, j.req.DryRun = j.pool, true
+	if err := c.picker.Pick(&j.choice, &j.req, c.store.View(), c.now()); err != nil {
+		x.Refused = refusal(err).Message
+	} else {
+		x.Replica, x.Policy, x.Reason = j.choice.Replica.ID, j.choice.Policy, j.choice.Reason
+		x.MatchedTokens, x.TTFT = j.choice.MatchedTokens, j.choice.TTFT
+	}
+	x.Candidates = appendCandidates(nil, &j.choice)
+	return x, nil
+}

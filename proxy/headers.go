@@ -1,0 +1,138 @@
+package proxy
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"net"
+	"strconv"
+	"strings"
+
+	"github.com/valyala/fasthttp"
+
+	"github.com/hearsay-llm/hearsay/state"
+)
+
+// maxRequestID bounds a client's own request id.
+const maxRequestID = 128
+
+// requestID keeps a client's request id when it is short printable ASCII, and
+// makes one otherwise.
+func requestID(given []byte) string {
+	sane := len(given) > 0 && len(given) <= maxRequestID
+	for _, c := range given {
+		sane = sane && c > ' ' && c < 0x7f
+	}
+	if sane {
+		return string(given)
+	}
+	var b [16]byte
+	_, _ = rand.Read(b[:])
+	return hex.EncodeToString(b[:])
+}
+
+// upstreamFields are the client's headers that a replica gets. Everything else
+// stays here: credentials and cookies are not the engine's business, and
+// hop-by-hop headers end at each hop.
+var upstreamFields = []string{
+	"Accept", "Accept-Language", "User-Agent", "Idempotency-Key",
+	"Openai-Organization", "Openai-Project", "Openai-Beta",
+	"Traceparent", "Tracestate", "Baggage", "X-Session-Id",
+}
+
+// downstreamFields are the replica's headers that a client gets, beside those
+// that start with downstreamPrefixes.
+var downstreamFields = map[string]bool{
+	"content-type": true, "content-language": true, "content-encoding": true, "content-disposition": true,
+	"cache-control": true, "retry-after": true, "retry-after-ms": true,
+	"openai-processing-ms": true, "openai-version": true, "openai-model": true, "openai-organization": true,
+	"x-queue-time": true, "x-prompt-tokens": true, "x-generated-tokens": true, "x-inference-time": true,
+	"x-should-retry": true, "warning": true, "deprecation": true, "sunset": true,
+}
+
+var downstreamPrefixes = []string{"x-ratelimit-", "ratelimit"}
+
+// appendFields appends the header lines that go to a replica.
+func appendFields(dst []byte, h *fasthttp.RequestHeader, id string, client net.Addr, key string) []byte {
+	line := func(name string, value []byte) {
+		dst = append(dst, name...)
+		dst = append(dst, ": "...)
+		dst = append(dst, value...)
+		dst = append(dst, "\r\n"...)
+	}
+	dst = append(dst, "Content-Type: application/json\r\nX-Request-Id: "...)
+	dst = append(dst, id...)
+	dst = append(dst, "\r\n"...)
+	for _, name := range upstreamFields {
+		if v := h.Peek(name); len(v) > 0 {
+			line(name, v)
+		}
+	}
+	dst = append(dst, "X-Forwarded-For: "...)
+	for _, v := range h.PeekAll("X-Forwarded-For") {
+		if len(v) > 0 {
+			dst = append(dst, v...)
+			dst = append(dst, ", "...)
+		}
+	}
+	dst = append(dst, clientHost(client)...)
+	dst = append(dst, "\r\n"...)
+	if key != "" {
+		line("Authorization", append([]byte("Bearer "), key...))
+	}
+	return dst
+}
+
+func clientHost(a net.Addr) string {
+	if a == nil {
+		return "unknown"
+	}
+	host, _, err := net.SplitHostPort(a.String())
+	if err != nil {
+		return "unknown"
+	}
+	return host
+}
+
+// copyFields copies what a client should see of a replica's headers.
+func copyFields(dst, src *fasthttp.ResponseHeader) {
+	for k, v := range src.All() {
+		name := strings.ToLower(string(k))
+		ok := downstreamFields[name]
+		for _, p := range downstreamPrefixes {
+			ok = ok || strings.HasPrefix(name, p)
+		}
+		if !ok {
+			continue
+		}
+		if name == "content-type" {
+			dst.SetContentTypeBytes(v)
+			continue
+		}
+		dst.AddBytesKV(k, v)
+	}
+}
+
+// keys finds the credentials that pools send to their engines.
+type keys struct{ getenv func(string) string }
+
+func (k keys) of(p *state.PoolSpec) string {
+	if p.APIKeyEnv == "" {
+		return ""
+	}
+	key := k.getenv(p.APIKeyEnv)
+	if strings.ContainsAny(key, "\r\n") {
+		return strings.NewReplacer("\r", "", "\n", "").Replace(key)
+	}
+	return key
+}
+
+// debugFields tells a client that asked why its request went where it went.
+func debugFields(h *fasthttp.ResponseHeader, router state.RouterID, p *Pick) {
+	h.Set("x-hearsay-router", string(router))
+	h.Set("x-hearsay-replica", string(p.Replica))
+	h.Set("x-hearsay-policy", p.Policy)
+	h.Set("x-hearsay-matched-tokens", strconv.Itoa(p.MatchedTokens))
+	h.Set("x-hearsay-prompt-tokens", strconv.Itoa(p.PromptTokens))
+	h.Set("x-hearsay-ttft-ms", strconv.FormatInt(p.TTFT.Milliseconds(), 10))
+	h.Set("x-hearsay-attempts", strconv.Itoa(p.Attempt))
+}

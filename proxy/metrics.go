@@ -1,0 +1,110 @@
+package proxy
+
+import (
+	"runtime/debug"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// unknownPool is the pool label of requests for models and paths that nobody
+// serves, so that strangers can't make label values.
+const unknownPool = "unknown"
+
+type metrics struct {
+	requests   *prometheus.CounterVec
+	duration   *prometheus.HistogramVec
+	ttft       *prometheus.HistogramVec
+	tpot       *prometheus.HistogramVec
+	tokens     *prometheus.CounterVec
+	pick       prometheus.Histogram
+	picks      *prometheus.CounterVec
+	predicted  prometheus.Counter
+	reported   prometheus.Counter
+	ttftError  prometheus.Histogram
+	retries    *prometheus.CounterVec
+	shed       *prometheus.CounterVec
+	disconnect *prometheus.CounterVec
+
+	panics       prometheus.Counter
+	refusedConns prometheus.Counter
+	conns        prometheus.GaugeFunc
+}
+
+func newMetrics(reg prometheus.Registerer) *metrics {
+	seconds := prometheus.ExponentialBuckets(0.005, 2, 18) // 5 ms to 11 min
+	m := &metrics{
+		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "hearsay_requests_total", Help: "Requests answered, by pool and HTTP status; 499 when the client had gone.",
+		}, []string{"pool", "code"}),
+		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "hearsay_request_duration_seconds", Help: "Time from a request read to its answer's end.", Buckets: seconds,
+		}, []string{"pool"}),
+		ttft: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "hearsay_time_to_first_token_seconds", Help: "Time from a request read to the first event of its stream.", Buckets: seconds,
+		}, []string{"pool"}),
+		tpot: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "hearsay_time_per_output_token_seconds", Help: "Mean time between output tokens of a stream.",
+			Buckets: prometheus.ExponentialBuckets(0.001, 1.6, 16), // 1 ms to 1.2 s
+		}, []string{"pool"}),
+		tokens: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "hearsay_tokens_total", Help: "Tokens as engines reported them: input holds the cached ones.",
+		}, []string{"pool", "type"}),
+		pick: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "hearsay_pick_duration_seconds", Help: "Time to pick a replica.",
+			Buckets: prometheus.ExponentialBuckets(1e-6, 2, 16), // 1 us to 33 ms
+		}),
+		picks: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "hearsay_picks_total", Help: "Picks, by pool and why the replica was chosen.",
+		}, []string{"pool", "reason"}),
+		predicted: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "hearsay_predicted_cached_tokens_total", Help: "Prompt tokens expected in the cache, of requests whose engine reported them.",
+		}),
+		reported: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "hearsay_reported_cached_tokens_total", Help: "Prompt tokens that engines reported as cached.",
+		}),
+		ttftError: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "hearsay_ttft_prediction_error_seconds", Help: "Distance between predicted and observed time to first token.",
+			Buckets: prometheus.ExponentialBuckets(0.001, 2, 16),
+		}),
+		retries: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "hearsay_retries_total", Help: "Requests sent to another replica, by what failed.",
+		}, []string{"pool", "reason"}),
+		shed: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "hearsay_shed_total", Help: "Requests refused for want of capacity.",
+		}, []string{"pool", "reason"}),
+		disconnect: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "hearsay_client_disconnects_total", Help: "Clients that left before their answer's end.",
+		}, []string{"phase"}),
+		panics: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "hearsay_panics_total", Help: "Panics contained while serving requests.",
+		}),
+		refusedConns: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "hearsay_refused_connections_total", Help: "Client connections refused over the limit.",
+		}),
+	}
+	for _, p := range disconnectPhases {
+		m.disconnect.WithLabelValues(string(p))
+	}
+	if reg != nil {
+		reg.MustRegister(
+			m.requests, m.duration, m.ttft, m.tpot, m.tokens, m.pick, m.picks, m.predicted, m.reported,
+			m.ttftError, m.retries, m.shed, m.disconnect, m.panics, m.refusedConns,
+		)
+	}
+	return m
+}
+
+// forget deletes the series of a pool that is gone.
+func (m *metrics) forget(pool string) {
+	l := prometheus.Labels{"pool": pool}
+	for _, v := range []interface {
+		DeletePartialMatch(prometheus.Labels) int
+	}{m.requests, m.duration, m.ttft, m.tpot, m.tokens, m.picks, m.retries, m.shed} {
+		v.DeletePartialMatch(l)
+	}
+}
+
+func stack() []byte {
+	b := debug.Stack()
+	return b[:min(len(b), 8<<10)]
+}

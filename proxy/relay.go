@@ -1,0 +1,467 @@
+package proxy
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"sync"
+	"time"
+
+	"github.com/hearsay-llm/hearsay/proxy/api"
+	"github.com/hearsay-llm/hearsay/proxy/sse"
+	"github.com/hearsay-llm/hearsay/state"
+	"github.com/hearsay-llm/hearsay/state/prefix/scan"
+)
+
+const (
+	relayBuffer = 16 << 10
+	// peekBytes is how much of a stream is looked at for its first event before
+	// the answer begins.
+	peekBytes = 64 << 10
+	// tailBytes of a long answer are kept to find its usage in.
+	tailBytes = 32 << 10
+)
+
+// errBroken ends a client's body without its proper end: what came from the
+// replica was not whole.
+var errBroken = errors.New("answer broke off")
+
+// relay is a replica's answer on its way to the client. The HTTP server drives it
+// in the goroutine that serves the client: each Write is one piece sent, and
+// nothing is read from the replica while the client does not take what was read
+// before.
+type relay struct {
+	r      *request
+	buf    *[]byte
+	stream bool
+	whole  bool   // ahead is all of it
+	ahead  []byte // read before the answer began
+	tail   []byte // the end of a long answer that is no stream
+	total  int64  // bytes of such an answer
+
+	framer *sse.Framer
+	deltas api.Deltas
+	sink   api.AnswerSink
+	last   time.Time // when the last event came
+	failed error     // why the replica's side ended early
+
+	read     api.Response // of a whole answer
+	finished bool
+}
+
+var (
+	relayBuffers = sync.Pool{New: func() any { b := make([]byte, relayBuffer); return &b }}
+	framers      = sync.Pool{New: func() any { return new(sse.Framer) }}
+)
+
+// watch makes the relay follow an event stream.
+func (a *relay) watch() {
+	r := a.r
+	a.stream = true
+	a.framer = framers.Get().(*sse.Framer)
+	if r.ask.N == 1 && (r.ask.Endpoint == api.Chat || r.ask.Endpoint == api.Completions) {
+		a.sink = r.job.Answer()
+	}
+	opts := sse.Options{DropUsage: r.usage}
+	if a.sink != nil {
+		opts.OnData = func(payload []byte) { a.deltas.Read(payload, a.sink) }
+	}
+	a.framer.Reset(opts)
+}
+
+// peek reads a stream up to its first event, so that an engine that refuses inside
+// a 200 is found out while another replica may still be tried.
+func (a *relay) peek() *failure {
+	for len(a.ahead) < peekBytes && a.framer.Events() == 0 && a.framer.Comments() == 0 && !a.framer.Done() {
+		p, err := a.next()
+		a.ahead = append(a.ahead, p...)
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			if a.framer.Events() > 0 {
+				a.failed = err
+				break
+			}
+			return a.r.unsent(err)
+		}
+	}
+	if a.framer.FirstIsError() {
+		return a.refusal(a.framer.Error())
+	}
+	if a.framer.Events() == 0 && a.framer.Comments() == 0 && !a.framer.Done() && len(a.ahead) < peekBytes && a.r.x.body.done() {
+		return broken("empty_stream", true)
+	}
+	return nil
+}
+
+// refusal is an error event that came instead of an answer.
+func (a *relay) refusal(payload []byte) *failure {
+	status := errorCode(payload)
+	f := &failure{outcome: OutcomeFailed, retry: true, reason: "error_event", status: 502}
+	switch {
+	case status == 429 || status == 503:
+		f.outcome, f.status, f.wait = OutcomeBusy, status, time.Second
+	case status >= 400 && status < 500:
+		f.outcome, f.retry, f.status = OutcomeRejected, false, status
+	}
+	f.head.SetContentType("application/json")
+	f.body = bytes.Clone(payload)
+	if !isErrorJSON(f.body) {
+		f.err = unreadable(f.status, f.wait)
+	}
+	return f
+}
+
+// load reads a whole answer as far as it is kept; a longer one is relayed from
+// there.
+func (a *relay) load() *failure {
+	r := a.r
+	limit := r.s.limits.UsageBytes
+	b, err := readBounded(&r.x, limit)
+	a.ahead = b
+	switch {
+	case err == nil:
+		a.whole = true
+	case !errors.Is(err, errTooLong):
+		return r.unsent(err)
+	}
+	if !a.whole {
+		a.keep(b)
+		return nil
+	}
+	if r.ask.N == 1 {
+		a.sink = r.job.Answer()
+	}
+	a.read = api.ReadResponse(b, family(r.job.Pool(), r.replica), a.sink)
+	if a.read.Error && r.x.resp.StatusCode() < 300 {
+		return a.refusal(b)
+	}
+	return nil
+}
+
+// size is the length of the body as the client will see it, -1 when it is not
+// known. A stream's length never is: engines have been wrong about it.
+func (a *relay) size() int {
+	if a.stream {
+		return -1
+	}
+	if n := a.r.x.body.size(); n >= 0 {
+		return len(a.ahead) + int(n)
+	}
+	return -1
+}
+
+// next returns the next piece for the client, with an error when the replica's
+// side has ended: io.EOF for a proper end. The slice is valid until the next call.
+func (a *relay) next() ([]byte, error) {
+	if a.buf == nil {
+		a.buf = relayBuffers.Get().(*[]byte)
+	}
+	x := &a.r.x
+	for {
+		n, err := x.Read(*a.buf)
+		p := (*a.buf)[:n]
+		if !a.stream {
+			a.keep(p)
+			return p, err
+		}
+		if n > 0 {
+			events := a.framer.Events()
+			var ferr error
+			p, ferr = a.framer.Feed(p)
+			if a.framer.Events() > events {
+				a.event()
+			}
+			if ferr != nil {
+				return p, ferr
+			}
+		}
+		if err == io.EOF {
+			if a.runsOn() {
+				x.body.kind, x.reusable = bodyUntilClose, false
+				err = nil
+			} else if a.cutShort() {
+				return p, io.ErrUnexpectedEOF
+			} else if rest := a.framer.End(); len(rest) > 0 {
+				return append(bytes.Clone(p), rest...), io.EOF
+			}
+		}
+		if len(p) > 0 || err != nil {
+			return p, err
+		}
+	}
+}
+
+// event notes that an event has come.
+func (a *relay) event() {
+	a.last = a.r.s.core.now()
+	if a.r.first == 0 {
+		a.r.first = time.Since(a.r.began)
+		a.r.s.metrics.ttft.WithLabelValues(a.r.pool).Observe(a.r.first.Seconds())
+		a.r.job.First()
+	}
+}
+
+// runsOn reports whether a stream goes on past the length its head gave: engines
+// have been seen to give the length of the first piece.
+func (a *relay) runsOn() bool {
+	return a.r.x.body.kind == bodySized && !a.framer.Done() && a.framer.Finish() == ""
+}
+
+// cutShort reports whether a stream that ends with its connection ended before its
+// answer did: then nothing tells a proper end from a dead engine but the answer.
+func (a *relay) cutShort() bool {
+	return a.r.x.body.kind == bodyUntilClose && !a.framer.Done() && a.framer.Finish() == "" &&
+		a.r.ask.Endpoint != api.Embeddings
+}
+
+// SupportsBodyWriteTo lets the HTTP server hand each piece on as it comes.
+func (a *relay) SupportsBodyWriteTo() bool { return true }
+
+// WriteTo relays the rest of the answer: one Write per piece.
+func (a *relay) WriteTo(w io.Writer) (n int64, err error) {
+	write := func(p []byte) bool {
+		if len(p) == 0 {
+			return true
+		}
+		m, werr := w.Write(p)
+		n += int64(m)
+		if werr != nil {
+			err = errClientGone
+			if cause := a.r.call.cause(); cause != nil {
+				err = cause
+			}
+		}
+		return werr == nil
+	}
+	if !write(a.ahead) {
+		return n, err
+	}
+	a.ahead = nil
+	for a.failed == nil {
+		p, rerr := a.next()
+		if !write(p) {
+			return n, err
+		}
+		if rerr == io.EOF {
+			return n, nil
+		}
+		a.failed = rerr
+	}
+	if a.stream && !errors.Is(a.failed, errClientGone) && a.framer.Between() {
+		write(a.farewell().AppendEvent(nil))
+	}
+	return n, errBroken
+}
+
+// farewell tells a client why its stream ends here.
+func (a *relay) farewell() *api.Error {
+	switch {
+	case errors.Is(a.failed, errShutdown):
+		return api.Unavailable("shutdown", time.Second)
+	case errors.Is(a.failed, errIdleTimeout):
+		return api.GatewayTimeout("idle_timeout")
+	case errors.Is(a.failed, errTotalTimeout):
+		return api.GatewayTimeout("total_timeout")
+	case errors.Is(a.failed, sse.ErrTooLong):
+		return api.BadGateway("event_too_long")
+	}
+	return api.BadGateway("stream_broken")
+}
+
+// Read is there for the HTTP server's interface; it uses WriteTo.
+func (a *relay) Read([]byte) (int, error) { return 0, errBroken }
+
+// CloseWithError is called by the HTTP server when the answer has been written,
+// with what went wrong.
+func (a *relay) CloseWithError(err error) error {
+	a.finish(err)
+	return nil
+}
+
+// finish closes the request's books. err is what ended the relay, nil for an
+// answer relayed whole.
+func (a *relay) finish(err error) {
+	if a.finished {
+		return
+	}
+	a.finished = true
+	r := a.r
+	res := Result{Outcome: OutcomeServed, Streamed: a.stream, Last: a.last}
+	status := r.status
+	switch {
+	case err == nil:
+		res.Whole = a.sink != nil
+	case a.failed == nil || errors.Is(a.failed, errClientGone):
+		res.Outcome = OutcomeAborted
+		status, r.reason = api.StatusClientClosed, "client_closed"
+		r.s.metrics.disconnect.WithLabelValues(string(r.phase)).Inc()
+	case errors.Is(a.failed, errShutdown):
+		res.Outcome, r.reason = OutcomeAborted, "shutdown"
+	case errors.Is(a.failed, errIdleTimeout), errors.Is(a.failed, errTotalTimeout), errors.Is(a.failed, errFirstByteTimeout):
+		res.Outcome, r.reason = OutcomeTimeout, a.farewell().Reason
+	default:
+		res.Outcome, r.reason = OutcomeFailed, a.farewell().Reason
+	}
+	a.account(&res)
+	r.job.End(&res)
+	a.free()
+	r.end(status)
+}
+
+// account reads what the engine said of its use, and whether it failed in words.
+func (a *relay) account(res *Result) {
+	kind := family(a.r.job.Pool(), a.r.replica)
+	switch {
+	case a.stream:
+		if kind == api.LlamaCpp {
+			res.Usage, res.HasUsage = api.ParseTimings(a.framer.Timings())
+		}
+		if u := a.framer.Usage(); !res.HasUsage && u != nil {
+			res.Usage, res.HasUsage = api.ParseUsage(u, kind)
+		}
+		if e := a.framer.Error(); e != nil && res.Outcome == OutcomeServed {
+			res.Whole = false
+			if code := errorCode(e); code >= 400 && code < 500 {
+				res.Outcome = OutcomeRejected
+			} else {
+				res.Outcome, a.r.reason = OutcomeFailed, "error_event"
+			}
+		}
+	case a.tail != nil:
+		res.Usage, res.HasUsage = usageIn(a.tail, kind)
+		res.Whole = false
+	default:
+		res.Usage, res.HasUsage = a.read.Usage, a.read.HasUsage
+	}
+}
+
+// keep remembers the end of a long answer.
+func (a *relay) keep(p []byte) {
+	if len(p) >= tailBytes {
+		a.tail = append(a.tail[:0], p[len(p)-tailBytes:]...)
+		return
+	}
+	if n := len(a.tail) + len(p) - tailBytes; n > 0 {
+		a.tail = a.tail[:copy(a.tail, a.tail[n:])]
+	}
+	if a.tail == nil {
+		a.tail = make([]byte, 0, tailBytes)
+	}
+	a.tail = append(a.tail, p...)
+}
+
+// usageIn finds the last usage object in the end of an answer.
+func usageIn(tail []byte, kind api.Family) (api.Usage, bool) {
+	for end := len(tail); ; {
+		i := bytes.LastIndex(tail[:end], []byte(`"usage"`))
+		if i < 0 {
+			return api.Usage{}, false
+		}
+		v := bytes.TrimLeft(tail[i+len(`"usage"`):], " \t\r\n:")
+		if len(v) > 0 && v[0] == '{' {
+			// The object is flat but for details: cut it at the brace that closes it.
+			if n := closing(v); n > 0 {
+				if u, ok := api.ParseUsage(v[:n], kind); ok {
+					return u, true
+				}
+			}
+		}
+		end = i
+	}
+}
+
+// closing is the length of the JSON object that b starts with, 0 if it does not
+// end in b.
+func closing(b []byte) int {
+	depth, str := 0, false
+	for i := 0; i < len(b); i++ {
+		switch c := b[i]; {
+		case str && c == '\\':
+			i++
+		case c == '"':
+			str = !str
+		case str:
+		case c == '{' || c == '[':
+			depth++
+		case c == '}' || c == ']':
+			if depth--; depth == 0 {
+				return i + 1
+			}
+		}
+	}
+	return 0
+}
+
+// free gives buffers back.
+func (a *relay) free() {
+	if a.buf != nil {
+		relayBuffers.Put(a.buf)
+		a.buf = nil
+	}
+	if a.framer != nil {
+		a.framer.Reset(sse.Options{})
+		framers.Put(a.framer)
+		a.framer = nil
+	}
+}
+
+func isEventStream(contentType []byte) bool {
+	media, _, _ := bytes.Cut(contentType, []byte(";"))
+	return equalFold(bytes.TrimSpace(media), "text/event-stream")
+}
+
+// family is how a replica writes usage.
+func family(p *state.PoolView, r *state.ReplicaView) api.Family {
+	kind := r.Engine
+	if kind == state.EngineAuto || kind == "" {
+		kind = p.Spec.Engine
+	}
+	if kind == state.EngineAuto || kind == "" {
+		kind = r.Reading.Kind
+	}
+	switch kind {
+	case state.EngineLlamaCpp:
+		return api.LlamaCpp
+	case state.EngineAnthropic:
+		return api.Exclusive
+	}
+	return api.Inclusive
+}
+
+// errorCode finds the HTTP status in an engine's error object: vLLM, SGLang and
+// llama.cpp write it as code, TGI as http_status_code, some beside the object. 0
+// is none.
+func errorCode(payload []byte) int {
+	code := 0
+	var walk func(b []byte, deep bool)
+	walk = func(b []byte, deep bool) {
+		c := scan.New(b)
+		if !c.EnterObject() {
+			return
+		}
+		var scratch [32]byte
+		for key, ok := c.NextField(); ok; key, ok = c.NextField() {
+			v := c.Skip()
+			switch string(key.Text(b, scratch[:0])) {
+			case "code", "http_status_code", "status":
+				if n, ok := scan.Int(v.Raw(b)); ok && v.Kind == scan.Number && n >= 400 && n < 600 {
+					code = int(n)
+				}
+			case "error":
+				if deep && v.Kind == scan.Object {
+					walk(v.Raw(b), false)
+				}
+			}
+		}
+	}
+	walk(payload, true)
+	return code
+}
+
+func jsonValid(b []byte) bool {
+	c := scan.New(b)
+	c.Skip()
+	return c.End() == nil
+}

@@ -1,0 +1,215 @@
+package proxy
+
+import (
+	"bytes"
+	"strconv"
+	"time"
+
+	"github.com/valyala/fasthttp"
+
+	"github.com/hearsay-llm/hearsay/proxy/api"
+	"github.com/hearsay-llm/hearsay/state"
+)
+
+// phase is how far a request has come, as far as a client that leaves cares.
+type phase string
+
+const (
+	phaseConnecting phase = "connecting" // no replica has the request yet
+	phaseWaiting    phase = "waiting"    // a replica has it, nothing has been relayed
+	phaseStreaming  phase = "streaming"
+)
+
+var disconnectPhases = []phase{phaseConnecting, phaseWaiting, phaseStreaming}
+
+// request is one client request on its way through. It belongs to the goroutine
+// that serves the client's connection; only call is shared.
+type request struct {
+	s     *Server
+	ctx   *fasthttp.RequestCtx
+	conn  *clientConn
+	id    string
+	began time.Time
+	pool  string // label
+	debug bool
+
+	ask    api.Request
+	body   []byte // as the client sent it, decoded; nil once an answer is relayed
+	job    *Job
+	call   *call
+	disarm func()
+	x      exchange
+	phase  phase
+	first  time.Duration // until the first token; 0: none came
+
+	edits   []api.Edit
+	out     []byte // the body as replicas get it, where it differs
+	usage   bool   // out asks for usage that the client did not ask for
+	head    []byte
+	replica *state.ReplicaView
+
+	status int
+	reason string // of an error
+	ended  bool
+}
+
+// answer answers without a replica.
+func (r *request) answer(status int, contentType string, body []byte) {
+	resp := &r.ctx.Response
+	resp.SetStatusCode(status)
+	if contentType != "" {
+		resp.Header.SetContentType(contentType)
+	}
+	resp.Header.Set("x-request-id", r.id)
+	resp.SetBodyRaw(body)
+	r.end(status)
+}
+
+// fail answers with an error.
+func (r *request) fail(e *api.Error) {
+	r.reason = e.Reason
+	allow := append([]byte(nil), r.ctx.Response.Header.Peek("Allow")...)
+	r.s.writeError(r.ctx, r.id, e)
+	if len(allow) > 0 {
+		r.ctx.Response.Header.SetBytesV("Allow", allow)
+	}
+	if r.debug && r.job != nil && r.job.Attempts() > 0 {
+		debugFields(&r.ctx.Response.Header, r.s.core.store.View().Self, r.job.Pick())
+	}
+	r.end(e.Status)
+}
+
+// arm watches for the client's leaving from here to the request's end.
+func (r *request) arm() error {
+	r.call = newCall()
+	if err := r.s.register(r.call); err != nil {
+		return err
+	}
+	r.disarm = func() {}
+	if r.conn != nil {
+		c := r.call
+		r.disarm = r.conn.OnHangup(func() { c.cancel(errClientGone) })
+	}
+	return nil
+}
+
+// end closes the request: nothing is held after it, and it is counted and logged
+// once.
+func (r *request) end(status int) {
+	if r.ended {
+		return
+	}
+	r.ended = true
+	r.status = status
+	r.letGo()
+	m := r.s.metrics
+	m.requests.WithLabelValues(r.pool, strconv.Itoa(status)).Inc()
+	took := time.Since(r.began)
+	if r.job == nil && r.pool == unknownPool && status < 400 {
+		return // probes and lists
+	}
+	m.duration.WithLabelValues(r.pool).Observe(took.Seconds())
+	if e := r.s.log.Debug(); e.Enabled() {
+		e.Str("request_id", r.id).Str("pool", r.pool).Int("status", status).Float64("dur_ms", float64(took.Microseconds())/1000)
+		if r.reason != "" {
+			e.Str("reason", r.reason)
+		}
+		if r.job != nil {
+			p := r.job.Pick()
+			e.Str("replica", string(p.Replica)).Int("attempts", r.job.Attempts()).
+				Int("prompt_tokens", p.PromptTokens).Int("hit_tokens", p.MatchedTokens)
+			if r.first > 0 {
+				e.Float64("ttft_ms", float64(r.first.Microseconds())/1000)
+			}
+		}
+		e.Msg("request")
+	}
+	if r.job != nil {
+		r.job.Release()
+		r.job = nil
+	}
+}
+
+// letGo releases the upstream connection and everything that watches.
+func (r *request) letGo() {
+	r.x.close()
+	if r.disarm != nil {
+		r.disarm()
+		r.disarm = nil
+	}
+	if r.call != nil {
+		r.s.unregister(r.call)
+		r.call.release()
+	}
+}
+
+// abandon is for a request whose handling broke.
+func (r *request) abandon() {
+	r.x.drop()
+	if r.job != nil {
+		r.job.End(&Result{Outcome: OutcomeAborted})
+	}
+}
+
+// releaseBody lets the prompt go: no other replica will need it.
+func (r *request) releaseBody() {
+	r.body, r.out, r.head, r.edits = nil, nil, nil, nil
+	r.ctx.Request.ReleaseBody(64 << 10)
+}
+
+// readBody returns the request's body as JSON text, decoded where it came
+// compressed.
+func (r *request) readBody() ([]byte, *api.Error) {
+	h := &r.ctx.Request.Header
+	if e := checkMedia(h.ContentType()); e != nil {
+		return nil, e
+	}
+	limit := r.s.limits.BodyBytes
+	enc := bytes.ToLower(bytes.TrimSpace(h.ContentEncoding()))
+	if len(enc) == 0 || string(enc) == "identity" {
+		body := r.ctx.Request.Body()
+		if len(body) > limit {
+			return nil, api.BodyTooLarge(int64(limit))
+		}
+		return body, nil
+	}
+	switch string(enc) {
+	case "gzip", "x-gzip", "deflate", "br", "zstd":
+	default:
+		return nil, api.UnsupportedMedia("Content-Encoding")
+	}
+	h.SetContentEncodingBytes(bytes.TrimPrefix(enc, []byte("x-")))
+	body, err := r.ctx.Request.BodyUncompressedWithLimit(limit)
+	switch {
+	case err == nil:
+		return body, nil
+	case err == fasthttp.ErrBodyTooLarge || len(body) > limit:
+		return nil, api.BodyTooLarge(int64(limit))
+	}
+	e := api.BadRequest("", "The request body is not valid "+string(enc)+" data.")
+	e.Code, e.Reason = "invalid_encoding", "bad_encoding"
+	return nil, e
+}
+
+// checkMedia accepts JSON in UTF-8, and a body without a type.
+func checkMedia(contentType []byte) *api.Error {
+	if len(contentType) == 0 {
+		return nil
+	}
+	media, params, _ := bytes.Cut(contentType, []byte(";"))
+	media = bytes.ToLower(bytes.TrimSpace(media))
+	if string(media) != "application/json" && !bytes.HasSuffix(media, []byte("+json")) {
+		return api.UnsupportedMedia("Content-Type")
+	}
+	for p := range bytes.SplitSeq(params, []byte(";")) {
+		k, v, _ := bytes.Cut(p, []byte("="))
+		if !equalFold(bytes.TrimSpace(k), "charset") {
+			continue
+		}
+		v = bytes.Trim(bytes.TrimSpace(v), `"`)
+		if !equalFold(v, "utf-8") && !equalFold(v, "utf8") && !equalFold(v, "us-ascii") {
+			return api.UnsupportedMedia("charset")
+		}
+	}
+	return nil
+}

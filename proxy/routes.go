@@ -1,0 +1,204 @@
+package proxy
+
+import (
+	"encoding/json"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/valyala/fasthttp"
+
+	"github.com/hearsay-llm/hearsay/proxy/api"
+)
+
+// handle is the server's handler: it contains panics, refuses ambiguous framing,
+// and finds what a path is for.
+func (s *Server) handle(ctx *fasthttp.RequestCtx) {
+	r := &request{s: s, ctx: ctx, began: time.Now(), pool: unknownPool}
+	defer func() {
+		if p := recover(); p != nil {
+			s.panicked(p)
+			r.abandon()
+			ctx.Response.Reset()
+			r.fail(api.Internal())
+			ctx.SetConnectionClose()
+		}
+	}()
+	if c, ok := ctx.Conn().(*clientConn); ok {
+		r.conn = c
+		c.answering()
+	}
+	h := &ctx.Request.Header
+	r.id = requestID(h.Peek("X-Request-Id"))
+	if len(h.PeekAll("X-Request-Id")) > 1 {
+		r.id = requestID(nil)
+	}
+	if s.draining.Load() {
+		ctx.SetConnectionClose()
+	}
+	if fault := framing(h.RawHeaders()); fault != "" {
+		r.fail(badFraming("The request is refused: " + fault + "."))
+		ctx.SetConnectionClose()
+		return
+	}
+	if !h.IsHTTP11() {
+		ctx.SetConnectionClose()
+	}
+	s.route(ctx, r)
+}
+
+// Paths that are served, beside /v1/models/{id}, with the methods they take.
+const (
+	getOnly  = "GET, HEAD, OPTIONS"
+	postOnly = "POST, OPTIONS"
+)
+
+// route decides by the parsed path, which has no dot segments and no doubled
+// slashes left.
+func (s *Server) route(ctx *fasthttp.RequestCtx, r *request) {
+	path := string(ctx.Path())
+	ep := api.EndpointOf(path)
+	allow := ""
+	switch {
+	case ep == api.Chat || ep == api.Completions || ep == api.Embeddings:
+		allow = postOnly
+	case ep == api.Models, path == "/livez", path == "/readyz", path == "/health":
+		allow = getOnly
+	case path == "*" && string(ctx.Method()) == fasthttp.MethodOptions:
+		allow = "GET, HEAD, POST, OPTIONS"
+	default:
+		r.fail(api.NotFound())
+		return
+	}
+	method := string(ctx.Method())
+	switch {
+	case method == fasthttp.MethodOptions:
+		ctx.Response.Header.Set("Allow", allow)
+		r.answer(http.StatusNoContent, "", nil)
+	case !strings.Contains(allow, method) || method == "":
+		ctx.Response.Header.Set("Allow", allow)
+		r.fail(api.MethodNotAllowed(allow))
+	case allow == postOnly:
+		r.complete(ep)
+	case path == "/readyz":
+		s.readyz(ctx, r)
+	case ep == api.Models:
+		s.models(path, r)
+	default:
+		r.answer(http.StatusOK, "text/plain; charset=utf-8", []byte("ok\n"))
+	}
+}
+
+// modelInfo is one entry of the model list.
+type modelInfo struct {
+	ID      string `json:"id"`
+	Object  string `json:"object"`
+	Created int64  `json:"created"`
+	OwnedBy string `json:"owned_by"`
+}
+
+// models lists the pools' public names, or shows one of them. A pool without
+// replicas is listed too: it will be served when it has one.
+func (s *Server) models(path string, r *request) {
+	created := s.core.started.Unix()
+	info := func(id string) modelInfo {
+		return modelInfo{ID: id, Object: "model", Created: created, OwnedBy: "hearsay"}
+	}
+	v := s.core.store.View()
+	if id := strings.TrimPrefix(strings.TrimPrefix(path, "/v1/models"), "/"); id != "" {
+		p := v.Pool(id)
+		if p == nil {
+			r.fail(api.ModelNotFound(id))
+			return
+		}
+		r.answerJSON(http.StatusOK, info(id))
+		return
+	}
+	list := struct {
+		Object string      `json:"object"`
+		Data   []modelInfo `json:"data"`
+	}{Object: "list", Data: []modelInfo{}}
+	seen := map[string]bool{}
+	for _, p := range v.Pools {
+		for _, id := range append([]string{p.Spec.Model}, p.Spec.Aliases...) {
+			if id != "" && !seen[id] {
+				seen[id] = true
+				list.Data = append(list.Data, info(id))
+			}
+		}
+	}
+	r.answerJSON(http.StatusOK, list)
+}
+
+// poolState is a pool in the verbose readiness answer.
+type poolState struct {
+	Name     string `json:"name"`
+	Model    string `json:"model"`
+	Replicas int    `json:"replicas"`
+	Draining int    `json:"draining"`
+}
+
+// readyz says whether the router should get traffic. Pools without replicas do not
+// make it unready: it answers for them.
+func (s *Server) readyz(ctx *fasthttp.RequestCtx, r *request) {
+	state := Readiness{Ready: true}
+	if s.cfg.Ready != nil {
+		state = s.cfg.Ready()
+	}
+	if s.draining.Load() {
+		reasons := map[string]string{"shutdown": errShutdown.Error()}
+		for k, v := range state.Reasons {
+			reasons[k] = v
+		}
+		state = Readiness{Reasons: reasons}
+	}
+	status := http.StatusOK
+	if !state.Ready {
+		status = http.StatusServiceUnavailable
+	}
+	if !ctx.QueryArgs().Has("verbose") {
+		text := "ok\n"
+		if !state.Ready {
+			text = "not ready\n"
+		}
+		r.answer(status, "text/plain; charset=utf-8", []byte(text))
+		return
+	}
+	out := struct {
+		Readiness
+		Pools []poolState `json:"pools"`
+	}{Readiness: state, Pools: []poolState{}}
+	for _, p := range s.core.store.View().Pools {
+		ps := poolState{Name: p.Spec.Name, Model: p.Spec.Model, Replicas: len(p.Replicas)}
+		for _, rep := range p.Replicas {
+			if rep.Draining {
+				ps.Draining++
+			}
+		}
+		out.Pools = append(out.Pools, ps)
+	}
+	r.answerJSON(status, out)
+}
+
+func (r *request) answerJSON(status int, v any) {
+	b, err := json.Marshal(v)
+	if err != nil {
+		r.fail(api.Internal())
+		return
+	}
+	r.answer(status, "application/json", b)
+}
+
+// writeError answers with an error in OpenAI's shape.
+func (s *Server) writeError(ctx *fasthttp.RequestCtx, id string, e *api.Error) {
+	ctx.Response.ResetBody()
+	ctx.Response.SetStatusCode(e.Status)
+	h := &ctx.Response.Header
+	h.SetContentType("application/json")
+	h.Set("x-request-id", id)
+	if n := e.RetryAfterSeconds(); n > 0 {
+		h.Set("Retry-After", strconv.Itoa(n))
+	}
+	ctx.Response.SetBodyRaw(e.AppendOpenAI(nil))
+}
