@@ -38,7 +38,7 @@ func (c *Cursor) str(i int) (v Value, end int, ok bool) {
 			return v, i + 1, true
 		case b == '\\':
 			v.Escaped = true
-			if i+1 < len(doc) && shortEscape[doc[i+1]] {
+			if i+1 < len(doc) && shortEscape[doc[i+1]] != 0 {
 				i += 2
 				continue
 			}
@@ -124,20 +124,40 @@ const MinDecodeBuffer = 4
 // how many bytes it wrote and read. Escapes are decoded whole; other bytes may be split anywhere. len(dst) must be at
 // least MinDecodeBuffer. Raw bytes that no cursor has accepted are decoded somehow, never with a panic.
 func Decode(dst, raw []byte) (written, read int) {
-	for read < len(raw) {
-		run := raw[read:]
-		if k := bytes.IndexByte(run, '\\'); k >= 0 {
-			run = run[:k]
+	for {
+		// Copy eight bytes at a time up to the next backslash; what is copied behind it is written over.
+		for read+8 <= len(raw) && written+8 <= len(dst) {
+			w := binary.LittleEndian.Uint64(raw[read:])
+			binary.LittleEndian.PutUint64(dst[written:], w)
+			s := w ^ ones*'\\'
+			n := 8
+			if flags := (s - ones) &^ s & highs; flags != 0 {
+				n = bits.TrailingZeros64(flags) >> 3
+			}
+			written, read = written+n, read+n
+			if n < 8 {
+				break
+			}
 		}
-		n := copy(dst[written:], run)
-		written, read = written+n, read+n
-		if n < len(run) || read == len(raw) || len(dst)-written < MinDecodeBuffer {
+		if read == len(raw) || written == len(dst) {
+			return written, read
+		}
+		if raw[read] != '\\' {
+			dst[written] = raw[read]
+			written, read = written+1, read+1
+			continue
+		}
+		if read+1 < len(raw) && shortEscape[raw[read+1]] != 0 {
+			dst[written] = shortEscape[raw[read+1]]
+			written, read = written+1, read+2
+			continue
+		}
+		if len(dst)-written < MinDecodeBuffer {
 			return written, read
 		}
 		n, used := decodeEscape(dst[written:], raw[read:])
 		written, read = written+n, read+used
 	}
-	return written, read
 }
 
 // AppendDecoded appends a string's inner bytes, decoded, to dst.
@@ -163,23 +183,11 @@ func decodeEscape(dst, raw []byte) (written, read int) {
 		dst[0] = '\\'
 		return 1, len(raw)
 	}
-	switch raw[1] {
-	case 'b':
-		dst[0] = '\b'
-	case 'f':
-		dst[0] = '\f'
-	case 'n':
-		dst[0] = '\n'
-	case 'r':
-		dst[0] = '\r'
-	case 't':
-		dst[0] = '\t'
-	case 'u':
-		r := hex4(raw[2:])
-		if r < 0 {
-			dst[0] = 'u'
-			return 1, 2
-		}
+	if b := shortEscape[raw[1]]; b != 0 {
+		dst[0] = b
+		return 1, 2
+	}
+	if r := hex4(raw[2:]); raw[1] == 'u' && r >= 0 {
 		if r >= 0xD800 && r < 0xDC00 && len(raw) >= 12 && raw[6] == '\\' && raw[7] == 'u' {
 			if low := hex4(raw[8:]); low >= 0xDC00 && low < 0xE000 {
 				return utf8.EncodeRune(dst, 0x10000+(r-0xD800)<<10+(low-0xDC00)), 12
@@ -190,9 +198,8 @@ func decodeEscape(dst, raw []byte) (written, read int) {
 			return 3, 6
 		}
 		return utf8.EncodeRune(dst, r), 6
-	default:
-		dst[0] = raw[1] // quote, backslash, slash
 	}
+	dst[0] = raw[1]
 	return 1, 2
 }
 
@@ -221,8 +228,8 @@ var hexValue = func() (t [256]int8) {
 	return t
 }()
 
-// shortEscape says which bytes may follow a backslash and stand for one character by themselves.
-var shortEscape = [256]bool{'"': true, '\\': true, '/': true, 'b': true, 'f': true, 'n': true, 'r': true, 't': true}
+// shortEscape is what a byte behind a backslash stands for, 0 where it is no escape by itself.
+var shortEscape = [256]byte{'"': '"', '\\': '\\', '/': '/', 'b': '\b', 'f': '\f', 'n': '\n', 'r': '\r', 't': '\t'}
 
 // AppendQuoted appends s as a JSON string with quotes. Bytes that are not valid UTF-8 become U+FFFD.
 func AppendQuoted(dst []byte, s string) []byte {
