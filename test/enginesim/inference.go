@@ -20,7 +20,7 @@ type endpoint struct {
 
 func (e *Engine) chat() endpoint {
 	return endpoint{"chatcmpl-", formatChat, func(r *request) ([][]uint32, *apiError) {
-		ids, err := appendChat(nil, r.messages, r.tools, e.cfg.MediaTokens)
+		ids, err := appendChat(make([]uint32, 0, len(r.messages.Raw)/4+64), r.messages, r.tools, e.cfg.MediaTokens)
 		if err != nil {
 			return nil, badRequest("%v", err)
 		}

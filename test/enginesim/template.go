@@ -120,7 +120,7 @@ func appendPart(dst []uint32, part gjson.Result, mediaTokens int) []uint32 {
 	h := xxh3.HashString(part.Raw)
 	dst = append(dst, markMedia)
 	for i := range mediaTokens {
-		dst = append(dst, firstTextID+uint32(mix(h+uint64(i))>>32)%(1<<31-firstTextID))
+		dst = append(dst, max(uint32(mix(h+uint64(i))>>33), firstTextID))
 	}
 	return dst
 }

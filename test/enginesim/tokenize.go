@@ -46,6 +46,21 @@ var classes = func() (t [256]uint8) {
 
 // AppendTokens appends the token ids of text to dst and returns it.
 func AppendTokens(dst []uint32, text string) []uint32 {
+	for len(text) >= 8 {
+		var n int
+		// Most pieces are words: the loop of pieceLen, here without the call.
+		if classes[text[0]] == classLetter || text[0] == ' ' && classes[text[1]] == classLetter {
+			n = 1
+			for n < maxPiece && classes[text[n]] == classLetter {
+				n++
+			}
+		} else {
+			n = pieceLen(text)
+		}
+		word := binary.LittleEndian.Uint64(unsafe.Slice(unsafe.StringData(text), 8))
+		dst = append(dst, wordID(word&(1<<(8*n)-1), n))
+		text = text[n:]
+	}
 	for len(text) > 0 {
 		n := pieceLen(text)
 		dst = append(dst, pieceID(text[:n]))
@@ -103,13 +118,18 @@ func runLen(s string, from int, class uint8, limit int) int {
 	return n
 }
 
-// pieceID maps a piece of at most 6 bytes to an id in [firstTextID, 2^31).
+// pieceID maps a piece of at most 6 bytes to an id of 31 bits, at least firstTextID.
 func pieceID(p string) uint32 {
 	var b [8]byte
 	copy(b[:], p)
-	b[7] = byte(len(p))
-	x := mix(binary.LittleEndian.Uint64(b[:]))
-	return firstTextID + uint32(x>>32)%(1<<31-firstTextID)
+	return wordID(binary.LittleEndian.Uint64(b[:]), len(p))
+}
+
+// wordID is pieceID of n bytes in the low end of a word, zeros above.
+func wordID(w uint64, n int) uint32 {
+	x := (w | uint64(n)<<56) * 0x9E3779B97F4A7C15
+	x = (x ^ x>>32) * 0xD6E8FEB86659FD93
+	return max(uint32(x>>33), firstTextID)
 }
 
 // mix is the finaliser of splitmix64.
