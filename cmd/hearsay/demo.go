@@ -1,0 +1,299 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/hearsay-llm/hearsay/cmd/node"
+	"github.com/hearsay-llm/hearsay/test/enginesim"
+	"github.com/hearsay-llm/hearsay/test/replay"
+	"github.com/hearsay-llm/hearsay/test/traces"
+)
+
+type demoFlags struct {
+	routers, replicas int
+	traffic           bool
+	rate              float64
+	policy            string
+	keep              string
+	duration          time.Duration
+	kvTokens          int
+}
+
+func newDemo() *cobra.Command {
+	f := demoFlags{routers: 3, replicas: 4, rate: 1, policy: "ttft", kvTokens: 200_000}
+	cmd := &cobra.Command{
+		Use: "demo", Short: "A whole cluster on this machine, with simulated engines",
+		Long: `demo runs routers and simulated engines in this process, on loopback ports, and prints
+where they listen. With --traffic multi-turn chats run through all of them and live
+figures are shown. Ctrl-C ends it; nothing is left behind.`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if f.routers < 1 || f.routers > 16 || f.replicas < 1 || f.replicas > 64 {
+				return usageError{fmt.Errorf("--routers takes 1 to 16, --replicas 1 to 64")}
+			}
+			return runDemo(cmd.Context(), &f, os.Stdout)
+		},
+	}
+	fl := cmd.Flags()
+	fl.IntVar(&f.routers, "routers", f.routers, "number of routers")
+	fl.IntVar(&f.replicas, "replicas", f.replicas, "number of simulated engines")
+	fl.BoolVar(&f.traffic, "traffic", false, "run multi-turn chats through the routers")
+	fl.Float64Var(&f.rate, "rate", f.rate, "chats that begin per second")
+	fl.StringVar(&f.policy, "policy", f.policy, "routing policy")
+	fl.IntVar(&f.kvTokens, "kv-tokens", f.kvTokens, "KV cache of each engine, tokens")
+	fl.StringVar(&f.keep, "data-dir", "", "keep the routers' data here (default: a temporary directory, removed at the end)")
+	fl.DurationVar(&f.duration, "duration", 0, "stop by itself after this; 0 = at Ctrl-C")
+	return cmd
+}
+
+const demoModel = "sim-70b"
+
+func runDemo(ctx context.Context, f *demoFlags, out io.Writer) (err error) {
+	if f.duration > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, f.duration)
+		defer cancel()
+	}
+	dir := f.keep
+	if dir == "" {
+		if dir, err = os.MkdirTemp("", "hearsay-demo-"); err != nil {
+			return err
+		}
+		defer func() { _ = os.RemoveAll(dir) }()
+	}
+	logFile, err := os.Create(filepath.Join(dir, "demo.log"))
+	if err != nil {
+		return err
+	}
+	defer func() { _ = logFile.Close() }()
+	log, err := newLogger(node.LogConfig{Level: "info", Format: "json"}, logFile)
+	if err != nil {
+		return err
+	}
+
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	var wg sync.WaitGroup
+	start := func(what string, run func(context.Context) error) {
+		wg.Go(func() {
+			if err := run(ctx); err != nil && ctx.Err() == nil {
+				stop(fmt.Errorf("%s: %w", what, err))
+			}
+		})
+	}
+
+	pool := node.PoolConfig{Name: "chat", Model: demoModel, Aliases: []string{"default"}, Policy: f.policy}
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	pool.Scale = node.ScaleConfig{
+		Min: f.replicas, Max: f.replicas + 4, Actuator: "process", Dir: filepath.Join(dir, "process"),
+		Command: []string{self, "engine-sim", "--port", "{port}", "--kv-tokens", fmt.Sprint(f.kvTokens)},
+	}
+	for i := range f.replicas {
+		ln, err := listenNear(8100 + i)
+		if err != nil {
+			return err
+		}
+		cfg := enginesim.DefaultConfig()
+		cfg.Model, cfg.KVTokens = demoModel, f.kvTokens/cfg.BlockTokens*cfg.BlockTokens
+		if err := cfg.Validate(); err != nil {
+			return usageError{err}
+		}
+		engine := enginesim.New(cfg)
+		start("engine", func(ctx context.Context) error { return engine.Serve(ctx, ln) })
+		pool.Replicas = append(pool.Replicas, node.ReplicaConfig{URL: "http://" + ln.Addr().String()})
+	}
+
+	nodes, err := demoRouters(f, dir, pool, node.Deps{Log: log})
+	if err != nil {
+		return err
+	}
+	for _, n := range nodes {
+		start("router "+n.Name(), n.Run)
+	}
+	if err := waitReady(ctx, nodes); err == nil {
+		printDemo(out, f, nodes, pool, dir)
+		if f.traffic {
+			start("traffic", func(ctx context.Context) error { return demoTraffic(ctx, f, nodes, out) })
+		}
+		<-ctx.Done()
+	}
+	fmt.Fprintln(out, "\nstopping")
+	stop(nil)
+	wg.Wait()
+	if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, context.Canceled) && !errors.Is(cause, context.DeadlineExceeded) {
+		return cause
+	}
+	fmt.Fprintln(out, "stopped")
+	return nil
+}
+
+// demoRouters makes the routers, each knowing all others' cluster addresses.
+func demoRouters(f *demoFlags, dir string, pool node.PoolConfig, deps node.Deps) ([]*node.Node, error) {
+	cfgs := make([]node.Config, f.routers)
+	var join []string
+	for i := range cfgs {
+		c := node.Defaults()
+		c.Node.Name = fmt.Sprintf("r%d", i+1)
+		c.Node.DataDir = filepath.Join(dir, c.Node.Name)
+		ports, err := freePorts(8080+10*i, 8081+10*i, 7946+10*i)
+		if err != nil {
+			return nil, err
+		}
+		c.Listen.API = fmt.Sprintf("127.0.0.1:%d", ports[0])
+		c.Listen.Admin = fmt.Sprintf("127.0.0.1:%d", ports[1])
+		c.Listen.Cluster = fmt.Sprintf("127.0.0.1:%d", ports[2])
+		c.API.Debug = true
+		c.Pools = []node.PoolConfig{pool}
+		join = append(join, c.Listen.Cluster)
+		cfgs[i] = c
+	}
+	var nodes []*node.Node
+	for i := range cfgs {
+		if f.routers > 1 {
+			cfgs[i].Cluster.Join = join
+			cfgs[i].Cluster.BootstrapExpect = min(f.routers, 3)
+		}
+		cfgs[i].Finish()
+		if err := cfgs[i].Validate(); err != nil {
+			return nil, err
+		}
+		n, err := node.New(cfgs[i], deps)
+		if err != nil {
+			return nil, err
+		}
+		nodes = append(nodes, n)
+	}
+	return nodes, nil
+}
+
+// listenNear listens on a loopback port, or on any free one when it is taken.
+func listenNear(port int) (net.Listener, error) {
+	ln, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
+	if err != nil {
+		ln, err = net.Listen("tcp", "127.0.0.1:0")
+	}
+	return ln, err
+}
+
+// freePorts gives the wanted loopback ports, or others where those are taken. The
+// last one's successor is free too: the mesh takes it.
+func freePorts(wanted ...int) ([]int, error) {
+	var out []int
+	for i, p := range wanted {
+		for try := 0; ; try++ {
+			if try == 50 {
+				return nil, fmt.Errorf("no free port near %d", p)
+			}
+			if portFree(p) && (i < len(wanted)-1 || portFree(p+1)) {
+				out = append(out, p)
+				break
+			}
+			p += 100
+		}
+	}
+	return out, nil
+}
+
+func portFree(p int) bool {
+	ln, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", p))
+	if err != nil {
+		return false
+	}
+	_ = ln.Close()
+	return true
+}
+
+// waitReady waits until every router says that it is ready.
+func waitReady(ctx context.Context, nodes []*node.Node) error {
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		ready := 0
+		for _, n := range nodes {
+			if ok, _ := n.Ready(); ok {
+				ready++
+			}
+		}
+		if ready == len(nodes) {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-tick.C:
+		}
+	}
+}
+
+func printDemo(out io.Writer, f *demoFlags, nodes []*node.Node, pool node.PoolConfig, dir string) {
+	tw := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintf(tw, "ROUTER\tAPI\tADMIN AND METRICS\n")
+	for _, n := range nodes {
+		info := n.Info()
+		fmt.Fprintf(tw, "%s\thttp://%s\thttp://%s\n", info.Name, info.API, info.Admin)
+	}
+	fmt.Fprintf(tw, "\nENGINE\tURL\n")
+	for i, r := range pool.Replicas {
+		fmt.Fprintf(tw, "e%d\t%s\n", i+1, r.URL)
+	}
+	_ = tw.Flush()
+	info := nodes[0].Info()
+	fmt.Fprintf(out, `
+model %s, policy %s, %d KV tokens per engine; log in %s
+
+try, in another terminal:
+  curl -N http://%s/v1/chat/completions -H 'content-type: application/json' \
+    -d '{"model":"%s","stream":true,"max_tokens":32,"messages":[{"role":"user","content":"hello"}]}'
+  hearsay status --server http://%s        (also: members, replicas, scale, explain)
+
+`, demoModel, f.policy, f.kvTokens, filepath.Join(dir, "demo.log"), info.API, demoModel, info.Admin)
+}
+
+// demoTraffic runs endless chats through the routers and shows live figures.
+func demoTraffic(ctx context.Context, f *demoFlags, nodes []*node.Node, out io.Writer) error {
+	src, err := traces.Agents(traces.AgentsConfig{Seed: 1, Rate: f.rate, Tools: 3, RealAnswers: true})
+	if err != nil {
+		return err
+	}
+	var targets []string
+	for _, n := range nodes {
+		targets = append(targets, "http://"+n.Info().API)
+	}
+	live := term.IsTerminal(int(os.Stdout.Fd()))
+	last := time.Time{}
+	_, err = replay.Run(ctx, replay.Config{
+		Targets: targets, Model: demoModel, Source: src, Seed: 1, Debug: true, IgnoreEOS: true, Name: agentsTrace,
+		Observe: func(s replay.Snapshot) {
+			line := s.String()
+			load := ""
+			for _, p := range nodes[0].View().Pools {
+				for _, r := range p.Replicas {
+					load += fmt.Sprintf(" %d", r.Load().InFlight)
+				}
+			}
+			switch {
+			case live:
+				fmt.Fprintf(out, "\r\x1b[K%s | in flight per engine:%s", line, load)
+			case time.Since(last) >= 5*time.Second:
+				last = time.Now()
+				fmt.Fprintf(out, "%s | in flight per engine:%s\n", line, load)
+			}
+		},
+	})
+	return err
+}

@@ -1,0 +1,104 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/rs/zerolog"
+	"github.com/spf13/cobra"
+
+	"github.com/hearsay-llm/hearsay/cmd/node"
+)
+
+func newServe() *cobra.Command {
+	var (
+		file     string
+		replicas []string
+		join     []string
+		model    string
+		name     string
+		dataDir  string
+		api      string
+	)
+	cmd := &cobra.Command{
+		Use: "serve", Short: "Run one router",
+		Long: `serve runs one router until it is told to stop (SIGINT, SIGTERM), then lets running
+streams finish. Without a file it needs only its replicas:
+
+  hearsay serve --replica http://127.0.0.1:8000 --model llama-3.1-8b`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			cfg, err := node.Load(file, os.Environ())
+			if err != nil {
+				return err
+			}
+			if len(replicas) > 0 {
+				p := node.PoolConfig{Name: "default", Model: model, Aliases: []string{"default"}}
+				if model == "default" {
+					p.Aliases = nil
+				}
+				for _, u := range replicas {
+					p.Replicas = append(p.Replicas, node.ReplicaConfig{URL: u})
+				}
+				cfg.Pools = append(cfg.Pools, p)
+			}
+			if len(join) > 0 {
+				cfg.Cluster.Join = join
+			}
+			set := func(p *string, v string) {
+				if v != "" {
+					*p = v
+				}
+			}
+			set(&cfg.Node.Name, name)
+			set(&cfg.Node.DataDir, dataDir)
+			set(&cfg.Listen.API, api)
+			cfg.Finish()
+			if err := cfg.Validate(); err != nil {
+				return err
+			}
+			if len(cfg.Pools) == 0 {
+				return usageError{fmt.Errorf("no pools: name a replica with --replica URL, or a file with --config")}
+			}
+			log, err := newLogger(cfg.Log, os.Stderr)
+			if err != nil {
+				return usageError{err}
+			}
+			return serve(cmd.Context(), cfg, log)
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&file, "config", "", "configuration file (YAML)")
+	f.StringSliceVar(&replicas, "replica", nil, "a replica's URL; may be given several times")
+	f.StringVar(&model, "model", "default", "with --replica: the model's name, as clients and replicas know it")
+	f.StringSliceVar(&join, "join", nil, "cluster address (host:port) of another router; may be given several times")
+	f.StringVar(&name, "name", "", "this router's name (default: the host name)")
+	f.StringVar(&dataDir, "data-dir", "", "where this router keeps its id and knowledge (default ./hearsay-data)")
+	f.StringVar(&api, "listen", "", "client API address (default :8080)")
+	return cmd
+}
+
+func serve(ctx context.Context, cfg node.Config, log zerolog.Logger) error {
+	n, err := node.New(cfg, node.Deps{Log: log})
+	if err != nil {
+		return err
+	}
+	return n.Run(ctx)
+}
+
+// newLogger makes the process's logger as configured.
+func newLogger(cfg node.LogConfig, w io.Writer) (zerolog.Logger, error) {
+	level, err := zerolog.ParseLevel(cfg.Level)
+	if err != nil {
+		return zerolog.Nop(), fmt.Errorf("log.level: %w", err)
+	}
+	zerolog.SetGlobalLevel(level)
+	zerolog.DurationFieldUnit = time.Millisecond
+	if cfg.Format == "console" {
+		w = zerolog.ConsoleWriter{Out: w, TimeFormat: "15:04:05.000"}
+	}
+	return zerolog.New(w).With().Timestamp().Logger(), nil
+}

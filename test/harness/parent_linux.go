@@ -1,0 +1,12 @@
+package harness
+
+import (
+	"os/exec"
+	"syscall"
+)
+
+// killWithParent makes the kernel end the child when this process dies, so that an
+// aborted test leaves nothing running.
+func killWithParent(cmd *exec.Cmd) {
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+}

@@ -1,0 +1,290 @@
+package harness
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"time"
+)
+
+// ProcsConfig says what cluster of real processes to start.
+type ProcsConfig struct {
+	Bin     string // the hearsay binary
+	Dir     string // for data, configuration and logs
+	Routers int
+	Engines int
+	Model   string
+
+	EngineArgs []string // further flags of engine-sim
+	Policy     string   // default ttft
+	NoSharing  bool     // routers tell each other nothing
+	PoolYAML   string   // further lines of the pool, indented by four blanks
+	SharedYAML string   // further top-level lines of every router's file
+}
+
+// Procs is a running cluster of processes. Its methods are for one goroutine.
+type Procs struct {
+	cfg     ProcsConfig
+	Routers []*Proc
+	Engines []*Proc
+	join    []string
+}
+
+// Proc is one process of a cluster.
+type Proc struct {
+	Name, API, Admin string // base URLs; an engine has no Admin
+	args             []string
+	log              string
+	cmd              *exec.Cmd
+	exited           chan error
+}
+
+// StartProcs starts engines, then routers, and waits until all are ready. On an
+// error nothing is left running.
+func StartProcs(ctx context.Context, cfg ProcsConfig) (p *Procs, err error) {
+	if cfg.Policy == "" {
+		cfg.Policy = "ttft"
+	}
+	p = &Procs{cfg: cfg}
+	defer func() {
+		if err != nil {
+			p.Close()
+		}
+	}()
+	ports, err := Ports(cfg.Engines + 4*cfg.Routers)
+	if err != nil {
+		return nil, err
+	}
+	for i := range cfg.Engines {
+		e := &Proc{Name: fmt.Sprintf("e%d", i+1), API: fmt.Sprintf("http://127.0.0.1:%d", ports[i])}
+		e.args = append([]string{"engine-sim", "--port", fmt.Sprint(ports[i]), "--model", cfg.Model}, cfg.EngineArgs...)
+		p.Engines = append(p.Engines, e)
+		if err := p.start(e); err != nil {
+			return p, err
+		}
+	}
+	for i := range cfg.Routers {
+		p.join = append(p.join, fmt.Sprintf("127.0.0.1:%d", ports[cfg.Engines+4*i+2]))
+	}
+	for i := range cfg.Routers {
+		r, err := p.router(i, ports[cfg.Engines+4*i:])
+		if err != nil {
+			return p, err
+		}
+		p.Routers = append(p.Routers, r)
+		if err := p.start(r); err != nil {
+			return p, err
+		}
+	}
+	for _, proc := range append(append([]*Proc{}, p.Engines...), p.Routers...) {
+		if err := proc.WaitReady(ctx, 30*time.Second); err != nil {
+			return p, err
+		}
+	}
+	return p, nil
+}
+
+// router writes a router's configuration file and describes its process.
+func (p *Procs) router(i int, ports []int) (*Proc, error) {
+	name := fmt.Sprintf("r%d", i+1)
+	var b bytes.Buffer
+	fmt.Fprintf(&b, "node: {name: %s, data_dir: %q}\n", name, filepath.Join(p.cfg.Dir, name))
+	fmt.Fprintf(&b, "listen: {api: \"127.0.0.1:%d\", admin: \"127.0.0.1:%d\", cluster: \"127.0.0.1:%d\"}\n", ports[0], ports[1], ports[2])
+	fmt.Fprintf(&b, "api: {debug: true}\n")
+	join, _ := json.Marshal(p.join)
+	if len(p.join) == 1 {
+		join = []byte("[]")
+	}
+	fmt.Fprintf(&b, "cluster: {join: %s, bootstrap_expect: %d, voters: 3, sharing: %v}\n", join, min(3, p.cfg.Routers), !p.cfg.NoSharing)
+	fmt.Fprintf(&b, "%spools:\n  - name: chat\n    model: %s\n    policy: %s\n%s    replicas:\n", p.cfg.SharedYAML, p.cfg.Model, p.cfg.Policy, p.cfg.PoolYAML)
+	for _, e := range p.Engines {
+		fmt.Fprintf(&b, "      - {url: %q}\n", e.API)
+	}
+	file := filepath.Join(p.cfg.Dir, name+".yaml")
+	if err := os.WriteFile(file, b.Bytes(), 0o600); err != nil {
+		return nil, err
+	}
+	return &Proc{
+		Name: name, args: []string{"serve", "--config", file},
+		API: fmt.Sprintf("http://127.0.0.1:%d", ports[0]), Admin: fmt.Sprintf("http://127.0.0.1:%d", ports[1]),
+	}, nil
+}
+
+func (p *Procs) start(proc *Proc) error {
+	proc.log = filepath.Join(p.cfg.Dir, proc.Name+".log")
+	f, err := os.OpenFile(proc.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = f.Close() }()
+	proc.cmd = exec.Command(p.cfg.Bin, proc.args...)
+	proc.cmd.Stdout, proc.cmd.Stderr = f, f
+	proc.cmd.Dir = p.cfg.Dir
+	killWithParent(proc.cmd)
+	if err := proc.cmd.Start(); err != nil {
+		return fmt.Errorf("start %s: %w", proc.Name, err)
+	}
+	proc.exited = make(chan error, 1)
+	go func(cmd *exec.Cmd, done chan error) { done <- cmd.Wait() }(proc.cmd, proc.exited)
+	return nil
+}
+
+// Start starts a process again that has ended.
+func (p *Procs) Start(proc *Proc) error { return p.start(proc) }
+
+// Kill ends a process at once, as kill -9 does, and waits for its end.
+func (proc *Proc) Kill() {
+	if proc.cmd == nil {
+		return
+	}
+	_ = proc.cmd.Process.Kill()
+	<-proc.exited
+	proc.cmd = nil
+}
+
+// Signal sends a signal to the process.
+func (proc *Proc) Signal(sig syscall.Signal) error { return proc.cmd.Process.Signal(sig) }
+
+// Stop ends a process with SIGTERM and gives it a while before it is killed.
+func (proc *Proc) Stop(bound time.Duration) error {
+	if proc.cmd == nil {
+		return nil
+	}
+	_ = proc.cmd.Process.Signal(syscall.SIGTERM)
+	select {
+	case err := <-proc.exited:
+		proc.cmd = nil
+		return err
+	case <-time.After(bound):
+		proc.Kill()
+		return errors.New(proc.Name + " did not stop in time and was killed")
+	}
+}
+
+// PID is the process's id, 0 when it does not run.
+func (proc *Proc) PID() int {
+	if proc.cmd == nil {
+		return 0
+	}
+	return proc.cmd.Process.Pid
+}
+
+// Log is what the process has written so far.
+func (proc *Proc) Log() string {
+	b, _ := os.ReadFile(proc.log)
+	return string(b)
+}
+
+// WaitReady polls the process's readiness (an engine's health) until it is ready,
+// it ends, or bound has passed.
+func (proc *Proc) WaitReady(ctx context.Context, bound time.Duration) error {
+	url := proc.API + "/health"
+	if proc.Admin != "" {
+		url = proc.Admin + "/readyz"
+	}
+	ctx, cancel := context.WithTimeout(ctx, bound)
+	defer cancel()
+	last := "no answer"
+	for {
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+		if err != nil {
+			return err
+		}
+		resp, err := http.DefaultClient.Do(req)
+		if err == nil {
+			body, _ := io.ReadAll(resp.Body)
+			_ = resp.Body.Close()
+			if resp.StatusCode == http.StatusOK {
+				return nil
+			}
+			last = string(body)
+		}
+		select {
+		case err := <-proc.exited:
+			proc.exited <- err
+			return fmt.Errorf("%s ended: %w\n%s", proc.Name, err, proc.Log())
+		case <-ctx.Done():
+			return fmt.Errorf("%s is not ready after %v: %s\n%s", proc.Name, bound, last, proc.Log())
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}
+
+// APIs are the routers' client URLs.
+func (p *Procs) APIs() []string {
+	var out []string
+	for _, r := range p.Routers {
+		out = append(out, r.API)
+	}
+	return out
+}
+
+// Admin fetches one admin path of a router into out.
+func (proc *Proc) GetAdmin(ctx context.Context, path string, out any) error {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, proc.Admin+"/admin/v1/"+path, nil)
+	if err != nil {
+		return err
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	if resp.StatusCode != http.StatusOK {
+		return fmt.Errorf("%s of %s: status %d", path, proc.Name, resp.StatusCode)
+	}
+	return json.NewDecoder(resp.Body).Decode(out)
+}
+
+// Close ends all processes: routers with SIGTERM, engines at once.
+func (p *Procs) Close() {
+	for _, r := range p.Routers {
+		if r.cmd != nil {
+			_ = r.cmd.Process.Signal(syscall.SIGTERM)
+		}
+	}
+	for _, r := range p.Routers {
+		_ = r.Stop(5 * time.Second)
+	}
+	for _, e := range p.Engines {
+		e.Kill()
+	}
+}
+
+// Ports finds n free loopback ports. Each four in a row of one call keep a free
+// successor behind their third, for a router's mesh.
+func Ports(n int) ([]int, error) {
+	var out []int
+	var open []net.Listener
+	defer func() {
+		for _, ln := range open {
+			_ = ln.Close()
+		}
+	}()
+	for len(out) < n {
+		a, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return nil, err
+		}
+		open = append(open, a)
+		port := a.Addr().(*net.TCPAddr).Port
+		b, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port+1))
+		if err != nil {
+			continue
+		}
+		open = append(open, b)
+		out = append(out, port)
+	}
+	return out, nil
+}
