@@ -159,10 +159,6 @@ func (r *reader) fail(what string) {
 	r.b = nil
 }
 
-// more reports whether fields follow: those a later version appended to what its
-// predecessor wrote are read under it.
-func (r *reader) more() bool { return r.err == nil && len(r.b) > 0 }
-
 func (r *reader) uint() uint64 {
 	v, n := binary.Uvarint(r.b)
 	if n <= 0 {

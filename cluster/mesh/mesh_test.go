@@ -1,0 +1,651 @@
+package mesh
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/rs/zerolog"
+	"go.uber.org/goleak"
+
+	"github.com/hearsay-llm/hearsay/state"
+	"github.com/hearsay-llm/hearsay/state/wire"
+	"github.com/hearsay-llm/hearsay/test/simnet"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var secret = []byte("0123456789abcdef0123456789abcdef")
+
+// node is one router's mesh in a test, and what it saw.
+type node struct {
+	*Mesh
+	t      *testing.T
+	id     state.RouterID
+	log    *logBuffer
+	cancel context.CancelFunc
+	done   chan struct{}
+
+	mu     sync.Mutex
+	got    []string // "from:payload"
+	events []string
+	block  chan struct{} // handlers wait for it to close, when not nil
+}
+
+// logBuffer is a log that can be read while it is written.
+type logBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *logBuffer) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(b)
+}
+
+func (l *logBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+type options struct {
+	n     *simnet.Net
+	host  string
+	id    state.RouterID
+	boot  state.BootID
+	tweak func(*Config)
+	early func(*node)
+}
+
+// start runs a mesh on a host of the network until the test's bubble ends.
+func start(t *testing.T, o options) *node {
+	t.Helper()
+	h := o.n.Host(o.host)
+	l, err := h.Listen("tcp", ":7947")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if o.id == "" {
+		o.id = state.RouterID(o.host)
+	}
+	if o.boot == 0 {
+		o.boot = state.BootID(time.Now().UnixNano())
+	}
+	x := &node{t: t, id: o.id, log: &logBuffer{}, done: make(chan struct{})}
+	cfg := Config{
+		Self: o.id, Boot: o.boot, Name: o.host, Cluster: "default", Scheme: "1", Secret: [][]byte{secret},
+		Listener: l,
+		Dial:     func(ctx context.Context, a string) (net.Conn, error) { return h.DialContext(ctx, "tcp", a) },
+		Log:      zerolog.New(x.log), Registerer: prometheus.NewPedanticRegistry(),
+	}
+	if o.tweak != nil {
+		o.tweak(&cfg)
+	}
+	if x.Mesh, err = New(cfg); err != nil {
+		t.Fatal(err)
+	}
+	x.Handle(wire.KindRows, func(from state.RouterID, _ state.BootID, b []byte) {
+		x.mu.Lock()
+		block := x.block
+		x.got = append(x.got, fmt.Sprintf("%s:%s", from, b))
+		x.mu.Unlock()
+		if block != nil {
+			<-block
+		}
+	})
+	x.OnUp(func(id state.RouterID, b state.BootID) { x.event("up", id, b) })
+	x.OnDown(func(id state.RouterID, b state.BootID) { x.event("down", id, b) })
+	if o.early != nil {
+		o.early(x)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	x.cancel = cancel
+	go func() {
+		defer close(x.done)
+		if err := x.Run(ctx); err != nil && !errors.Is(err, net.ErrClosed) {
+			t.Errorf("%s: %v", x.id, err)
+		}
+	}()
+	t.Cleanup(x.stop)
+	return x
+}
+
+func (x *node) stop() {
+	x.cancel()
+	<-x.done
+}
+
+func (x *node) event(what string, id state.RouterID, _ state.BootID) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.events = append(x.events, what+" "+string(id))
+}
+
+func (x *node) received() []string {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return append([]string(nil), x.got...)
+}
+
+func (x *node) seen() string {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return strings.Join(x.events, ", ")
+}
+
+func (x *node) peers(ids ...string) {
+	want := map[state.RouterID]string{}
+	for _, id := range ids {
+		want[state.RouterID(id)] = id + ":7947"
+	}
+	x.SetPeers(want)
+}
+
+func (x *node) status(id string) PeerStatus {
+	for _, s := range x.Status() {
+		if s.ID == state.RouterID(id) {
+			return s
+		}
+	}
+	return PeerStatus{}
+}
+
+// within waits in virtual time until ok, for at most d.
+func within(t *testing.T, d time.Duration, what string, ok func() bool) time.Duration {
+	t.Helper()
+	began := time.Now()
+	for !ok() {
+		if time.Since(began) > d {
+			t.Fatalf("not within %v: %s", d, what)
+		}
+		time.Sleep(time.Millisecond)
+	}
+	return time.Since(began)
+}
+
+// pairOf starts r1 and r2, each wanting the other.
+func pairOf(t *testing.T, n *simnet.Net, tweak func(*Config)) (a, b *node) {
+	a = start(t, options{n: n, host: "r1", tweak: tweak})
+	b = start(t, options{n: n, host: "r2", tweak: tweak})
+	a.peers("r2")
+	b.peers("r1")
+	return a, b
+}
+
+func both(a, b *node) func() bool {
+	return func() bool { return a.Up(b.id) && b.Up(a.id) }
+}
+
+func bubble(t *testing.T, f func(t *testing.T, n *simnet.Net)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) { f(t, simnet.New(1)) })
+}
+
+func TestFramesArriveInOrderBothWays(t *testing.T) {
+	f := func(name string, tweak func(*Config)) {
+		t.Helper()
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, n *simnet.Net) {
+				n.SetDefault(simnet.Link{Delay: 5 * time.Millisecond, Jitter: 5 * time.Millisecond})
+				a, b := pairOf(t, n, tweak)
+				within(t, time.Second, "streams up", both(a, b))
+				for i := range 500 {
+					if !a.Send("r2", wire.KindRows, fmt.Append(nil, i)) || !b.Send("r1", wire.KindRows, fmt.Append(nil, i)) {
+						t.Fatal("not taken")
+					}
+				}
+				big := strings.Repeat("x", 1<<20)
+				a.Send("r2", wire.KindRows, []byte(big))
+				within(t, time.Second, "frames", func() bool { return len(a.received()) == 500 && len(b.received()) == 501 })
+				for i := range 500 {
+					if want := fmt.Sprint("r1:", i); b.received()[i] != want {
+						t.Fatalf("frame %d is %q", i, b.received()[i])
+					}
+				}
+				if b.received()[500] != "r1:"+big {
+					t.Error("the large frame came otherwise")
+				}
+				if st := a.status("r2"); !st.Up || !st.Dialled || st.BytesOut < 1<<20 || st.Name != "r2" {
+					t.Errorf("status %+v", st)
+				}
+				if b.status("r1").Dialled {
+					t.Error("the higher id dialled")
+				}
+				within(t, 2*time.Second, "rtt", func() bool { return a.status("r2").RTT >= 10*time.Millisecond })
+			})
+		})
+	}
+	f("sealed", nil)
+	f("plain", func(c *Config) { c.Secret = nil })
+	f("several keys", func(c *Config) {
+		other := bytes.Repeat([]byte("k"), 32)
+		if c.Self == "r1" {
+			c.Secret = [][]byte{other, secret} // mid-rotation
+		}
+	})
+}
+
+func TestUnreachableThenThere(t *testing.T) {
+	bubble(t, func(t *testing.T, n *simnet.Net) {
+		a := start(t, options{n: n, host: "r1"})
+		a.peers("r2")
+		n.Host("r2")
+		time.Sleep(time.Minute)
+		if st := a.status("r2"); st.Up || st.Err == "" {
+			t.Errorf("status %+v", st)
+		}
+		if a.Send("r2", wire.KindRows, nil) {
+			t.Error("sent to nobody")
+		}
+		b := start(t, options{n: n, host: "r2"})
+		within(t, 3*time.Second, "stream up", both(a, b))
+		b.stop()
+		within(t, 3*time.Second, "stream down", func() bool { return !a.Up("r2") })
+		if got := a.seen(); got != "up r2, down r2" {
+			t.Errorf("events: %s", got)
+		}
+	})
+}
+
+func TestHigherIDDialsWhenTheLowerOneCannot(t *testing.T) {
+	bubble(t, func(t *testing.T, n *simnet.Net) {
+		b := start(t, options{n: n, host: "r2"})
+		a := start(t, options{n: n, host: "r1", tweak: func(c *Config) {
+			c.Dial = func(context.Context, string) (net.Conn, error) { return nil, errors.New("firewall") }
+		}})
+		a.peers("r2")
+		b.peers("r1")
+		took := within(t, 6*time.Second, "streams up", both(a, b))
+		if took < 3*time.Second || !b.status("r1").Dialled {
+			t.Errorf("after %v, %+v", took, b.status("r1"))
+		}
+	})
+}
+
+func TestAPeerThatDialsInIsTakenBeforeItIsWanted(t *testing.T) {
+	bubble(t, func(t *testing.T, n *simnet.Net) {
+		a := start(t, options{n: n, host: "r1"})
+		b := start(t, options{n: n, host: "r2"})
+		a.peers("r2")
+		within(t, time.Second, "streams up", both(a, b))
+		b.peers("r1")
+		time.Sleep(time.Second)
+		b.SetPeers(nil)
+		a.SetPeers(nil)
+		within(t, time.Second, "streams down", func() bool { return !a.Up("r2") && !b.Up("r1") })
+		time.Sleep(10 * time.Second)
+		if len(a.Status())+len(b.Status()) != 0 {
+			t.Errorf("peers left: %+v %+v", a.Status(), b.Status())
+		}
+		a.peers("r2")
+		b.peers("r1")
+		within(t, time.Second, "streams up again", both(a, b))
+	})
+}
+
+func TestCutIsNoticedAndHealed(t *testing.T) {
+	bubble(t, func(t *testing.T, n *simnet.Net) {
+		a, b := pairOf(t, n, nil)
+		within(t, time.Second, "streams up", both(a, b))
+		n.Cut("r1", "r2")
+		within(t, 2500*time.Millisecond, "noticed on both sides", func() bool { return !a.Up("r2") && !b.Up("r1") })
+		time.Sleep(10 * time.Minute)
+		n.Heal("r1", "r2")
+		took := within(t, 5*time.Second, "healed", both(a, b))
+		t.Logf("streams up %v after healing", took)
+		n.CutOneWay("r2", "r1")
+		within(t, 5*time.Second, "one-way cut noticed on both sides", func() bool { return !a.Up("r2") && !b.Up("r1") })
+	})
+}
+
+func TestRestartedPeerReplacesItsFormerSelf(t *testing.T) {
+	bubble(t, func(t *testing.T, n *simnet.Net) {
+		a, b := pairOf(t, n, nil)
+		within(t, time.Second, "streams up", both(a, b))
+		n.Cut("r1", "r2") // r1 does not see r2 die
+		n.Host("r2").Crash()
+		b.stop()
+		n.Host("r2").Restart()
+		n.HealAll()
+		b2 := start(t, options{n: n, host: "r2", boot: 99})
+		b2.peers("r1")
+		within(t, 5*time.Second, "new boot up", func() bool { return a.status("r2").Boot == 99 && b2.Up("r1") })
+	})
+}
+
+// Both dial at once: one stream stays, the one the lower id dialled, and no frame
+// is handled twice.
+func TestDuplicateStreamsAreResolved(t *testing.T) {
+	bubble(t, func(t *testing.T, n *simnet.Net) {
+		n.SetDefault(simnet.Link{Delay: 20 * time.Millisecond})
+		tweak := func(c *Config) { c.Grace = time.Nanosecond }
+		a, b := pairOf(t, n, tweak)
+		within(t, time.Second, "streams up", both(a, b))
+		time.Sleep(5 * time.Second)
+		if !a.status("r2").Dialled || b.status("r1").Dialled {
+			t.Errorf("stream dialled by the higher id stayed: %+v", a.status("r2"))
+		}
+		since := a.status("r2").Since
+		time.Sleep(time.Minute)
+		if a.status("r2").Since != since {
+			t.Error("the streams keep replacing each other")
+		}
+		a.Send("r2", wire.KindRows, []byte("once"))
+		time.Sleep(time.Second)
+		if got := b.received(); len(got) != 1 {
+			t.Errorf("received %q", got)
+		}
+	})
+}
+
+func TestBackPressuredPeerHoldsUpNobodyElse(t *testing.T) {
+	bubble(t, func(t *testing.T, n *simnet.Net) {
+		a := start(t, options{n: n, host: "r1", tweak: func(c *Config) { c.QueueBytes = 64 << 10 }})
+		b := start(t, options{n: n, host: "r2"})
+		c := start(t, options{n: n, host: "r3"})
+		a.peers("r2", "r3")
+		within(t, time.Second, "streams up", func() bool { return a.Up("r2") && a.Up("r3") })
+		b.mu.Lock()
+		b.block = make(chan struct{})
+		release := sync.OnceFunc(func() { close(b.block) })
+		b.mu.Unlock()
+		defer release()
+
+		frame := make([]byte, 1000)
+		dropped := 0
+		for range 2000 {
+			if !a.Send("r2", wire.KindRows, frame) {
+				dropped++
+			}
+			if !a.Send("r3", wire.KindRows, frame) {
+				t.Fatal("drop for the peer that reads")
+			}
+			time.Sleep(100 * time.Microsecond)
+		}
+		if dropped == 0 || a.status("r2").Drops != uint64(dropped) || a.status("r2").Queued > 64<<10 {
+			t.Errorf("%d drops, status %+v", dropped, a.status("r2"))
+		}
+		if got := testutil.ToFloat64(a.metrics.dropped.WithLabelValues("queue")); got != float64(dropped) {
+			t.Errorf("metric says %v drops of %d", got, dropped)
+		}
+		within(t, time.Second, "all frames at the other", func() bool { return len(c.received()) == 2000 })
+		// A peer that reads nothing for good loses its stream.
+		within(t, 10*time.Second, "stalled stream closed", func() bool { return strings.Contains(a.seen(), "down r2") })
+		release()
+		within(t, 10*time.Second, "stream back", func() bool { return a.Up("r2") })
+	})
+}
+
+func TestRefusals(t *testing.T) {
+	f := func(reason string, tweak func(*Config)) {
+		t.Helper()
+		t.Run(reason, func(t *testing.T) {
+			bubble(t, func(t *testing.T, n *simnet.Net) {
+				id := func() string { return "id-1" }
+				a := start(t, options{n: n, host: "r1", tweak: func(c *Config) { c.ID = id }})
+				b := start(t, options{n: n, host: "r2", tweak: func(c *Config) { c.ID = id; tweak(c) }})
+				a.peers("r2")
+				b.peers("r1")
+				time.Sleep(90 * time.Second)
+				if a.Up("r2") || b.Up("r1") || a.seen()+b.seen() != "" {
+					t.Fatalf("stream up: %s, %s", a.seen(), b.seen())
+				}
+				warned := func(x *node) int { return strings.Count(x.log.String(), `"reason":"`+reason+`"`) }
+				counted := func(x *node) bool {
+					return testutil.ToFloat64(x.metrics.refused.WithLabelValues(reason)) > 0
+				}
+				refusal := func(x *node) bool {
+					for _, r := range x.Refusals() {
+						if r.Reason == reason && r.Count > 1 && r.Remote != "" {
+							return true
+						}
+					}
+					return false
+				}
+				for _, x := range []*node{a, b} {
+					if w := warned(x); w < 1 || w > 8 || !counted(x) || !refusal(x) {
+						t.Errorf("%s: %d warnings, counted %v, refusals %+v\n%s", x.id, w, counted(x), x.Refusals(), x.log)
+					}
+				}
+				if st := a.status("r2"); !strings.Contains(st.Err, reason) {
+					t.Errorf("status %+v", st)
+				}
+			})
+		})
+	}
+	f(ReasonSecret, func(c *Config) { c.Secret = [][]byte{bytes.Repeat([]byte("z"), 32)} })
+	f(ReasonCluster, func(c *Config) { c.Cluster = "other" })
+	f(ReasonClusterID, func(c *Config) { c.ID = func() string { return "id-2" } })
+	f(ReasonScheme, func(c *Config) { c.Scheme = "2" })
+}
+
+func TestSecretOnOneSideOnlyIsRefused(t *testing.T) {
+	for _, who := range []state.RouterID{"r1", "r2"} {
+		bubble(t, func(t *testing.T, n *simnet.Net) {
+			a, b := pairOf(t, n, func(c *Config) {
+				if c.Self == who {
+					c.Secret = nil
+				}
+			})
+			time.Sleep(10 * time.Second)
+			if a.Up("r2") || b.Up("r1") {
+				t.Error("stream up")
+			}
+			if got := a.Refusals(); len(got) == 0 || got[0].Reason != ReasonSecret {
+				t.Errorf("refusals %+v", got)
+			}
+		})
+	}
+}
+
+func TestSecretsAndPayloadsDoNotTravelInTheClear(t *testing.T) {
+	bubble(t, func(t *testing.T, n *simnet.Net) {
+		var mu sync.Mutex
+		var tapped bytes.Buffer
+		tweak := func(c *Config) {
+			dial := c.Dial
+			c.Dial = func(ctx context.Context, a string) (net.Conn, error) {
+				conn, err := dial(ctx, a)
+				if err != nil {
+					return nil, err
+				}
+				return &tap{Conn: conn, mu: &mu, w: &tapped}, nil
+			}
+		}
+		a, b := pairOf(t, n, tweak)
+		within(t, time.Second, "streams up", both(a, b))
+		a.Send("r2", wire.KindRows, []byte("attack at dawn"))
+		b.Send("r1", wire.KindRows, []byte("retreat at noon"))
+		within(t, time.Second, "frames", func() bool { return len(a.received())+len(b.received()) == 2 })
+		mu.Lock()
+		defer mu.Unlock()
+		for _, s := range []string{"attack", "retreat", string(secret), string(secret[:16])} {
+			if bytes.Contains(tapped.Bytes(), []byte(s)) {
+				t.Errorf("%q travels in the clear", s)
+			}
+		}
+	})
+}
+
+type tap struct {
+	net.Conn
+	mu *sync.Mutex
+	w  io.Writer
+}
+
+func (c *tap) Write(b []byte) (int, error) {
+	c.mu.Lock()
+	_, _ = c.w.Write(b)
+	c.mu.Unlock()
+	return c.Conn.Write(b)
+}
+
+func (c *tap) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	c.mu.Lock()
+	_, _ = c.w.Write(b[:n])
+	c.mu.Unlock()
+	return n, err
+}
+
+func TestCalls(t *testing.T) {
+	bubble(t, func(t *testing.T, n *simnet.Net) {
+		n.SetDefault(simnet.Link{Delay: time.Millisecond})
+		hang := make(chan struct{})
+		var serving atomic.Int32
+		a := start(t, options{n: n, host: "r1"})
+		b := start(t, options{n: n, host: "r2", early: func(x *node) {
+			x.HandleCall(func(ctx context.Context, from state.RouterID, method string, payload []byte) ([]byte, error) {
+				switch method {
+				case "echo":
+					return append([]byte(from+":"), payload...), nil
+				case "hang":
+					serving.Add(1)
+					select {
+					case <-hang:
+					case <-ctx.Done():
+					}
+					return nil, nil
+				}
+				return nil, errors.New("no such method")
+			})
+		}})
+		a.peers("r2")
+		ctx := t.Context()
+		if _, err := a.Call(ctx, "r9", "echo", nil); !errors.Is(err, ErrNotConnected) {
+			t.Errorf("call to nobody: %v", err)
+		}
+		within(t, time.Second, "streams up", both(a, b))
+		big := bytes.Repeat([]byte("p"), wire.MaxFrame-1000)
+		for _, p := range [][]byte{nil, []byte("x"), big[:len(big)-4<<10]} {
+			got, err := a.Call(ctx, "r2", "echo", p)
+			if err != nil || string(got) != "r1:"+string(p) {
+				t.Errorf("echo of %d bytes: %d, %v", len(p), len(got), err)
+			}
+		}
+		if _, err := a.Call(ctx, "r2", "echo", big); err == nil {
+			t.Error("an answer past the bound came")
+		}
+		if _, err := a.Call(ctx, "r2", "echo", make([]byte, wire.MaxFrame)); !errors.Is(err, ErrBusy) {
+			t.Errorf("call past the bound: %v", err)
+		}
+		var ce *CallError
+		if _, err := a.Call(ctx, "r2", "nonsense", nil); !errors.As(err, &ce) || ce.Message != "no such method" {
+			t.Errorf("error of the peer: %v", err)
+		}
+		if _, err := b.Call(ctx, "r1", "echo", nil); !errors.As(err, &ce) {
+			t.Errorf("call to a router that serves none: %v", err)
+		}
+		short, cancel := context.WithTimeout(ctx, time.Second)
+		defer cancel()
+		if _, err := a.Call(short, "r2", "hang", nil); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("call out of time: %v", err)
+		}
+		// Bounded: one hangs already; the rest of the slots, then busy.
+		lost := make(chan error, maxServing)
+		for range maxServing - 1 {
+			go func() { _, err := a.Call(ctx, "r2", "hang", nil); lost <- err }()
+		}
+		within(t, time.Second, "all slots taken", func() bool { return serving.Load() == maxServing })
+		if _, err := a.Call(ctx, "r2", "echo", nil); !errors.Is(err, ErrBusy) {
+			t.Errorf("call past the slots: %v", err)
+		}
+		n.Host("r2").Crash()
+		for range maxServing - 1 {
+			if err := <-lost; !errors.Is(err, ErrLost) {
+				t.Errorf("call on a lost stream: %v", err)
+			}
+		}
+		close(hang)
+	})
+}
+
+func TestLayers(t *testing.T) {
+	bubble(t, func(t *testing.T, n *simnet.Net) {
+		open := func(x *node) (net.Listener, func(context.Context, string) (net.Conn, error)) { return x.Layer('R') }
+		a := start(t, options{n: n, host: "r1"})
+		b := start(t, options{n: n, host: "r2"})
+		l, _ := open(b)
+		_, dial := open(a)
+		got := make(chan string, 1)
+		go func() {
+			c, err := l.Accept()
+			if err != nil {
+				got <- err.Error()
+				return
+			}
+			defer c.Close()
+			s, err := io.ReadAll(c)
+			got <- fmt.Sprint(c.(*LayerConn).Peer, string(s), err)
+		}()
+		c, err := dial(t.Context(), "r2:7947")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.Copy(c, strings.NewReader(strings.Repeat("raft", 1<<16))); err != nil {
+			t.Fatal(err)
+		}
+		_ = c.Close()
+		if s := <-got; s != "r1"+strings.Repeat("raft", 1<<16)+"<nil>" {
+			t.Errorf("got %d bytes: %.40q", len(s), s)
+		}
+		_, other := a.Layer('X')
+		var r *RefusedError
+		if _, err := other(t.Context(), "r2:7947"); !errors.As(err, &r) || r.Reason != ReasonProto || !r.Remote {
+			t.Errorf("layer that is not served: %v", err)
+		}
+		stray := start(t, options{n: n, host: "r3", tweak: func(c *Config) { c.Secret = [][]byte{bytes.Repeat([]byte("q"), 20)} }})
+		_, strayDial := open(stray)
+		if _, err := strayDial(t.Context(), "r2:7947"); !errors.As(err, &r) || r.Reason != ReasonSecret {
+			t.Errorf("dial with another secret: %v", err)
+		}
+		b.stop()
+		if _, err := l.Accept(); !errors.Is(err, net.ErrClosed) {
+			t.Errorf("accept after the end: %v", err)
+		}
+	})
+}
+
+// Ten routers, every pair of them, over a network that delays and is cut at random.
+func TestAllPairsComeBackAfterCuts(t *testing.T) {
+	bubble(t, func(t *testing.T, n *simnet.Net) {
+		n.SetDefault(simnet.Link{Delay: 2 * time.Millisecond, Jitter: 3 * time.Millisecond})
+		var nodes []*node
+		var names []string
+		for i := range 10 {
+			names = append(names, fmt.Sprint("r", i))
+			nodes = append(nodes, start(t, options{n: n, host: names[i], boot: state.BootID(i + 1)}))
+		}
+		for _, x := range nodes {
+			x.peers(names...)
+		}
+		all := func() bool {
+			for _, x := range nodes {
+				for _, y := range nodes {
+					if x != y && !x.Up(y.id) {
+						return false
+					}
+				}
+			}
+			return true
+		}
+		within(t, 2*time.Second, "all pairs up", all)
+		n.Partition(names[:5], names[5:])
+		time.Sleep(time.Minute)
+		n.HealAll()
+		within(t, 5*time.Second, "all pairs up after healing", all)
+	})
+}
