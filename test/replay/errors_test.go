@@ -99,6 +99,39 @@ func TestEveryFailureHasItsOwnKind(t *testing.T) {
 	})
 }
 
+func TestAResponseThatIsNoHTTP(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNetwork()
+		defer n.Close()
+		go func() {
+			for {
+				c, err := n.Accept()
+				if err != nil {
+					return
+				}
+				go func() {
+					_, _ = c.Read(make([]byte, 64<<10))
+					_, _ = io.WriteString(c, "SSH-2.0-OpenSSH\r\n\r\n")
+					_ = c.Close()
+				}()
+			}
+		}()
+		if r := run(t, t.Context(), n, Config{Source: every(time.Second, 2, 1)}); r.ErrorsByKind[NoResponse] != 2 {
+			t.Errorf("errors are %v %v", r.ErrorsByKind, r.ErrorExamples)
+		}
+	})
+}
+
+func TestATargetThatSpeaksNoTLS(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := serve(t, (&engine{}).ServeHTTP)
+		r := run(t, t.Context(), n, Config{Targets: []string{"https://router"}, Source: every(time.Second, 2, 1)})
+		if r.ErrorsByKind[Connect] != 2 {
+			t.Errorf("errors are %v %v", r.ErrorsByKind, r.ErrorExamples)
+		}
+	})
+}
+
 func TestDialFailures(t *testing.T) {
 	f := func(cause error, want Kind) {
 		t.Helper()

@@ -59,7 +59,10 @@ func newClient(cfg *Config) (*client, error) {
 	if cfg.Debug {
 		c.header.Set(headerDebug, "1")
 	}
+	protocols := new(http.Protocols)
+	protocols.SetHTTP1(true) // a connection for each request in flight, whatever the target offers
 	c.http = &http.Transport{
+		Protocols:           protocols,
 		DialContext:         cfg.DialContext,
 		DisableCompression:  true,
 		MaxIdleConnsPerHost: cfg.Concurrency,

@@ -2,8 +2,8 @@ package replay
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
-	"io"
 	"net"
 	"strconv"
 	"syscall"
@@ -18,7 +18,7 @@ const (
 	Cancelled   Kind = "cancelled"    // the replay was stopped; neither good nor an error
 	Refused     Kind = "refused"      // nobody listens there
 	Connect     Kind = "connect"      // no connection for another reason: no route, no name, no descriptors, TLS
-	NoResponse  Kind = "no_response"  // the connection broke before the response's header
+	NoResponse  Kind = "no_response"  // the connection broke before a whole response header, or the header is no HTTP
 	Timeout     Kind = "timeout"      // Config.Timeout passed, at any point
 	Aborted     Kind = "aborted"      // the connection broke inside the stream
 	Truncated   Kind = "truncated"    // the stream ended properly, but before [DONE]
@@ -39,20 +39,21 @@ func transportKind(ctx context.Context, err error, headerSeen bool) Kind {
 		}
 		return Cancelled
 	}
+	if headerSeen {
+		return Aborted
+	}
 	var op *net.OpError
 	var dns *net.DNSError
+	var certificate *tls.CertificateVerificationError
+	var record tls.RecordHeaderError
+	var slow net.Error
 	switch {
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return Refused
-	case errors.As(err, &op) && op.Op == "dial", errors.As(err, &dns):
+	case errors.As(err, &op) && op.Op == "dial", errors.As(err, &dns),
+		errors.As(err, &certificate), errors.As(err, &record),
+		errors.As(err, &slow) && slow.Timeout(): // of the TLS handshake; the request's own timeout is above
 		return Connect
-	case headerSeen:
-		return Aborted
-	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF),
-		errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE), errors.Is(err, net.ErrClosed), errors.Is(err, io.ErrClosedPipe):
-		return NoResponse
-	case errors.As(err, &op): // a read or write on a connection that was there
-		return NoResponse
 	}
-	return Connect
+	return NoResponse
 }

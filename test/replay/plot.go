@@ -1,6 +1,7 @@
 package replay
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"image/color"
@@ -9,6 +10,7 @@ import (
 	"time"
 
 	"gonum.org/v1/plot"
+	"gonum.org/v1/plot/font"
 	"gonum.org/v1/plot/plotter"
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
@@ -18,6 +20,7 @@ import (
 const (
 	plotWidth   = 20 * vg.Centimeter
 	plotHeight  = 10 * vg.Centimeter
+	plotMargin  = 4 * vg.Millimeter
 	plotWindows = 60  // over a run's time
 	cdfPoints   = 400 // of a curve
 )
@@ -62,13 +65,13 @@ func (r *Report) WritePlot(dir string) ([]string, error) {
 
 func saveSVG(p *plot.Plot, path string) error {
 	canvas := vgsvg.New(plotWidth, plotHeight)
-	p.Draw(draw.New(canvas))
-	file, err := os.Create(path)
-	if err != nil {
+	p.Draw(draw.Crop(draw.New(canvas), plotMargin, -plotMargin, plotMargin, -plotMargin))
+	var svg bytes.Buffer
+	if _, err := canvas.WriteTo(&svg); err != nil {
 		return err
 	}
-	_, err = canvas.WriteTo(file)
-	return errors.Join(err, file.Close())
+	// The file names the font that gonum measured with; a reader without it must not fall back to a serif one.
+	return os.WriteFile(path, bytes.ReplaceAll(svg.Bytes(), []byte("font-family:Liberation Sans"), []byte("font-family:Liberation Sans,Arial,sans-serif")), 0o644)
 }
 
 func (r *Report) plotCDF() (*plot.Plot, error) {
@@ -173,6 +176,12 @@ func (r *Report) newPlot(title, x, y string) *plot.Plot {
 		p.Title.Text += ": " + r.Trace
 	}
 	p.X.Label.Text, p.Y.Label.Text = x, y
+	for _, style := range []*font.Font{
+		&p.Title.TextStyle.Font, &p.X.Label.TextStyle.Font, &p.Y.Label.TextStyle.Font,
+		&p.X.Tick.Label.Font, &p.Y.Tick.Label.Font, &p.Legend.TextStyle.Font,
+	} {
+		style.Variant = "Sans"
+	}
 	p.Legend.Top = true
 	p.Add(plotter.NewGrid())
 	return p
