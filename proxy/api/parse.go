@@ -22,8 +22,12 @@ type parser struct {
 
 func (p *parser) run() *Error {
 	if !p.c.EnterObject() {
-		if p.c.Skip(); p.c.End() != nil && p.c.Pos() < len(p.body) {
-			return p.malformed(p.c.Err())
+		if p.c.Pos() == len(p.body) {
+			return BadRequest("", "The request body is empty. Send a JSON object.")
+		}
+		p.c.Skip()
+		if err := p.c.End(); err != nil {
+			return p.malformed(err)
 		}
 		return BadRequest("", "The request body must be a JSON object.")
 	}
@@ -147,12 +151,12 @@ func (p *parser) read(f field) *Error {
 
 // messages reads the list of messages and checks that each is an object.
 func (p *parser) messages() *Error {
-	wrong := BadRequest
+	const wrong = "'messages' must be an array of objects."
 	if k := p.c.Peek(); k != scan.Array {
 		if p.c.Skip(); p.c.Err() != nil {
 			return nil
 		}
-		return wrong("messages", "'messages' must be an array of objects.")
+		return BadRequest("messages", wrong)
 	}
 	start := p.c.Pos()
 	if !p.c.EnterArray() {
@@ -161,7 +165,7 @@ func (p *parser) messages() *Error {
 	for p.c.NextElem() {
 		k := p.c.Peek()
 		if p.c.Skip(); k != scan.Object && p.c.Err() == nil {
-			return wrong("messages", "'messages' must be an array of objects.")
+			return BadRequest("messages", wrong)
 		}
 	}
 	p.r.Messages = Span{p.at + start, p.at + p.c.Pos()}

@@ -27,6 +27,9 @@ func ReadResponse(body []byte, family Family, sink AnswerSink) Response {
 	var timings []byte
 	c := scan.New(body)
 	if !c.EnterObject() {
+		if sink != nil {
+			sink.BreakAnswer()
+		}
 		return r
 	}
 	var scratch [32]byte
@@ -84,7 +87,7 @@ func (r *Response) choices(c *scan.Cursor, doc []byte, sink AnswerSink) {
 				r.Finish = string(d.finish.Text(doc, nil))
 			}
 			if sink != nil {
-				d.feed(doc, sink, nil)
+				d.feed(doc, sink, new(Deltas))
 			}
 		}
 		r.Choices++
@@ -105,9 +108,10 @@ func elements(c *scan.Cursor) int {
 }
 
 // Deltas reads the chunks of one streamed answer and passes its pieces to a sink. It must see every chunk, in order.
-// The zero value is ready; it serves one stream.
+// The zero value is ready; it serves one stream and must not be used by two goroutines at once.
 type Deltas struct {
-	call int // tool calls begun
+	calls int       // tool calls begun
+	buf   [512]byte // what is lent to the sink
 }
 
 // Read reads the JSON of one chunk. Chunks of other choices than the first break the answer, as do tool calls that do
@@ -191,12 +195,12 @@ func (d *delta) message(c *scan.Cursor, doc []byte) {
 	}
 }
 
-// feed passes the choice's pieces on. stream is nil for a whole answer, whose tool calls are whole too.
+// feed passes the choice's pieces on.
 func (d *delta) feed(doc []byte, sink AnswerSink, stream *Deltas) {
-	feedText(doc, d.text, sink.AnswerText)
+	stream.text(doc, d.text, sink, false)
 	switch d.content.Kind {
 	case scan.String:
-		feedText(doc, d.content, sink.AnswerText)
+		stream.text(doc, d.content, sink, false)
 	case scan.None, scan.Null:
 	default:
 		sink.BreakAnswer()
@@ -206,9 +210,6 @@ func (d *delta) feed(doc []byte, sink AnswerSink, stream *Deltas) {
 	}
 	if d.calls.Kind != scan.Array {
 		return
-	}
-	if stream == nil {
-		stream = new(Deltas)
 	}
 	raw := d.calls.Raw(doc)
 	c := scan.New(raw)
@@ -253,35 +254,38 @@ func (s *Deltas) toolCall(c *scan.Cursor, doc []byte, at int, sink AnswerSink) {
 		}
 	}
 	switch {
-	case index == int64(s.call):
-		s.call++
+	case index == int64(s.calls):
+		s.calls++
 		if name.Kind != scan.String {
 			sink.BreakAnswer()
 			return
 		}
-		var buf [64]byte
-		sink.AnswerCall(name.Text(doc, buf[:0]))
-	case index != int64(s.call)-1, name.Kind == scan.String && name.End-name.Start > 2:
+		sink.AnswerCall(name.Text(doc, s.buf[:0]))
+	case index != int64(s.calls)-1, name.Kind == scan.String && name.End-name.Start > 2:
 		sink.BreakAnswer()
 		return
 	}
-	feedText(doc, arguments, sink.AnswerArguments)
+	s.text(doc, arguments, sink, true)
 }
 
-// feedText passes a string's decoded bytes on in pieces.
-func feedText(doc []byte, v scan.Value, to func([]byte)) {
+// text passes a string's decoded bytes on in pieces, as arguments of the last tool call or as text.
+func (s *Deltas) text(doc []byte, v scan.Value, sink AnswerSink, arguments bool) {
 	if v.Kind != scan.String {
 		return
 	}
 	raw := v.Inner(doc)
-	if !v.Escaped {
-		to(raw)
-		return
-	}
-	var buf [512]byte
 	for len(raw) > 0 {
-		n, used := scan.Decode(buf[:], raw)
-		to(buf[:n])
-		raw = raw[used:]
+		piece := raw
+		if v.Escaped {
+			n, used := scan.Decode(s.buf[:], raw)
+			piece, raw = s.buf[:n], raw[used:]
+		} else {
+			raw = nil
+		}
+		if arguments {
+			sink.AnswerArguments(piece)
+		} else {
+			sink.AnswerText(piece)
+		}
 	}
 }
