@@ -151,7 +151,7 @@ func TestHitOnlyWhatIsComputed(t *testing.T) {
 	p := ids(1, 64)
 	a, b := seq(1, p, 1), seq(2, p, 1)
 	mustAdd(t, c, 0, a)
-	c.Step(0)             // chunk 1 of a: [0,32), 12 ms
+	c.Step(0)              // chunk 1 of a: [0,32), 12 ms
 	mustAdd(t, c, msec, b) // budget full in step 2 (a's second chunk), so b waits
 	// Step 2: a [32,64) ends at 24 ms. Step 3: b hits 48 of 64 (the last block holds the last token).
 	expect(t, run(t, c), "1:1@24!", "2:1@35!")

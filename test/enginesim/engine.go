@@ -8,6 +8,7 @@ import (
 	"log"
 	"net"
 	"net/http"
+	"strings"
 	"sync"
 	"time"
 )
@@ -90,6 +91,9 @@ func (e *Engine) Run(ctx context.Context) error {
 // goes on with its cache; call Restart to make it a new process.
 func (e *Engine) Serve(ctx context.Context, ln net.Listener) error {
 	ctx, cancel := context.WithCancel(ctx)
+	e.mu.Lock()
+	e.stopped = false
+	e.mu.Unlock()
 	srv := &http.Server{
 		Handler:     e.Handler(),
 		IdleTimeout: e.cfg.KeepAlive,
@@ -226,6 +230,23 @@ func (e *Engine) Faults() []Fault {
 // Restart is SetFault with FaultRestart: a new process at the same address.
 func (e *Engine) Restart() { _ = e.SetFault(Fault{Kind: FaultRestart}) }
 
+// AbortRequests ends the requests whose rid begins with the prefix, as SGLang's
+// /abort_request does, and returns how many. Their connections are closed.
+func (e *Engine) AbortRequests(ridPrefix string) int {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.advance()
+	n := 0
+	for c := range e.calls {
+		if c.rec.RID != "" && strings.HasPrefix(c.rec.RID, ridPrefix) {
+			c.end(OutcomeAborted)
+			c.signal()
+			n++
+		}
+	}
+	return n
+}
+
 // ResetPrefixCache clears the cache unless blocks are in use, as vLLM does. It
 // reports whether it did.
 func (e *Engine) ResetPrefixCache() bool {
@@ -264,7 +285,6 @@ func (e *Engine) Asleep() bool {
 func (e *Engine) restart(now time.Time) {
 	e.killAll()
 	e.core = NewCore(e.cfg.core(e.timing))
-	e.core.SetPaused(now.Sub(e.epoch), false)
 	e.born, e.asleep, e.stats = now, false, newStats()
 }
 

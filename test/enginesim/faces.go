@@ -1,6 +1,8 @@
 package enginesim
 
 import (
+	"encoding/json"
+	"io"
 	"net/http"
 	"time"
 )
@@ -52,6 +54,17 @@ func (e *Engine) sglangPaths(handle route) {
 		_, _ = w.Write([]byte("Cache flushed.\n"))
 	}
 	handle(http.MethodPost, "/flush_cache", flush)
+	handle(http.MethodPost, "/abort_request", func(w http.ResponseWriter, r *http.Request) {
+		var ask struct {
+			RID string `json:"rid"`
+		}
+		if err := json.NewDecoder(io.LimitReader(r.Body, 1<<20)).Decode(&ask); err != nil || ask.RID == "" {
+			e.writeError(w, badRequest("rid is required"))
+			return
+		}
+		e.AbortRequests(ask.RID)
+		w.WriteHeader(http.StatusOK)
+	})
 }
 
 func (e *Engine) sglangLoads(w http.ResponseWriter, _ *http.Request) {

@@ -196,7 +196,7 @@ func (e *Engine) prepare(ep endpoint, rec *RequestRecord, body []byte) (*call, *
 		c.seqs[i].Output = c.gens[i].id
 	}
 	e.locked(func() {
-		rec.Model, rec.Stream, rec.Sequences, rec.PromptTokens = req.model, c.stream, len(c.seqs), total
+		rec.Model, rec.RID, rec.Stream, rec.Sequences, rec.PromptTokens = req.model, req.rid, c.stream, len(c.seqs), total
 	})
 	return c, req, nil
 }

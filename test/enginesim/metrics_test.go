@@ -103,7 +103,9 @@ func TestSGLangFace(t *testing.T) {
 		long := `{"model":"m","prompt":` + tokenPrompt(160) + `,"max_tokens":1000,"stream":true}`
 		go func() { _, _ = s.broken(long) }()
 		time.Sleep(100 * msec)
-		go func() { _, _ = s.broken(`{"prompt":` + tokenPrompt(176) + `,"max_tokens":3,"stream":true}`) }()
+		go func() {
+			_, _ = s.broken(`{"rid":"waiting1","prompt":` + tokenPrompt(176) + `,"max_tokens":3,"stream":true}`)
+		}()
 		time.Sleep(100 * msec)
 		if status, body := s.post(textPath, long); status != 503 || !strings.Contains(body, `"message":"The request queue is full."`) || !strings.HasPrefix(body, `{"object":"error",`) {
 			t.Errorf("full: %d %s", status, body)
@@ -123,6 +125,15 @@ func TestSGLangFace(t *testing.T) {
 		}
 		if status, _ := s.get("GET", "/version", ""); status != 404 {
 			t.Errorf("/version: %d", status)
+		}
+		if status, _ := s.post("/abort_request", `{}`); status != 400 {
+			t.Errorf("abort without rid: %d", status)
+		}
+		if n := s.AbortRequests("other"); n != 0 {
+			t.Errorf("aborted %d requests of another rid", n)
+		}
+		if status, _ := s.post("/abort_request", `{"rid":"wait"}`); status != 200 || s.Load().Waiting != 0 || s.Record().Aborted != 1 {
+			t.Errorf("abort: %d, %+v", status, s.Load())
 		}
 		if status, _ := s.post("/flush_cache", ""); status != 400 {
 			t.Errorf("flush with running requests: %d", status)

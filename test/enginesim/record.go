@@ -6,7 +6,7 @@ import "time"
 const (
 	OutcomeActive   = "active"   // not over yet
 	OutcomeFinished = "finished" // answered in full, as far as the engine can tell
-	OutcomeAborted  = "aborted"  // the peer closed first
+	OutcomeAborted  = "aborted"  // the peer closed first, or asked for the end by rid
 	OutcomeRejected = "rejected" // answered with an error of its own making
 	OutcomeFault    = "fault"    // cut short or refused by a Fault
 	OutcomeKilled   = "killed"   // lost in a restart or at shutdown
@@ -18,6 +18,7 @@ type RequestRecord struct {
 	Seq          int64     `json:"seq"` // from 1, in order of receipt
 	ID           string    `json:"id"`  // as in the answer
 	XRequestID   string    `json:"x_request_id,omitempty"`
+	RID          string    `json:"rid,omitempty"` // SGLang's own request id, from the body
 	Path         string    `json:"path"`
 	Model        string    `json:"model"`
 	Stream       bool      `json:"stream"`

@@ -37,6 +37,7 @@ type request struct {
 	min             int
 	ignoreEOS       bool
 	salt            string
+	rid             string
 	dimensions      int
 	base64          bool
 	remoteDecode    bool // prefill for another engine
@@ -99,6 +100,8 @@ func (e *Engine) parse(body []byte) (*request, *apiError) {
 				err = badRequest("Parameter 'cache_salt' must be a non-empty string if provided.")
 			}
 			r.salt = v.Str
+		case "rid":
+			r.rid = strings.Clone(v.Str)
 		case "dimensions":
 			r.dimensions, err = integer(k.Str, v, 1)
 		case "encoding_format":

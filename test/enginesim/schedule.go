@@ -237,4 +237,3 @@ func (c *Core) publish(s *Seq) {
 		c.pool.publish(s.blocks[i], s.Hashes[i])
 	}
 }
-

@@ -10,6 +10,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -400,6 +401,71 @@ func TestIdleConnectionIsClosedAfterFiveSeconds(t *testing.T) {
 		}
 		if d := time.Since(start); d != 5*time.Second {
 			t.Errorf("closed after %v", d)
+		}
+	})
+}
+
+// Requests that come at one instant from several connections meet in one step and
+// are served in an order that does not depend on goroutines.
+func TestSimultaneousRequestsAreDeterministic(t *testing.T) {
+	one := func() string {
+		var log []string
+		bubble(t, simpleConfig(), func(t *testing.T, s *sim) {
+			start := time.Now()
+			var wg sync.WaitGroup
+			for i := range 8 {
+				wg.Go(func() {
+					s.ask(textPath, fmt.Sprintf(`{"prompt":%s,"max_tokens":%d}`, tokenPrompt(1500+i), 1+i%3))
+				})
+			}
+			wg.Wait()
+			for _, r := range s.Record().Requests {
+				log = append(log, fmt.Sprint(r.PromptTokens, r.CachedTokens, r.FirstToken.Sub(start), r.End.Sub(start)))
+			}
+		})
+		slices.Sort(log) // receipt order is the goroutines'
+		return strings.Join(log, "\n")
+	}
+	want := one()
+	for range 5 {
+		if got := one(); got != want {
+			t.Fatalf("got\n%s\nwant\n%s", got, want)
+		}
+	}
+}
+
+// An engine that is stopped cuts its streams, refuses connections and can be
+// served again, warm or as a new process.
+func TestStopAndServeAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := New(simpleConfig())
+		cached := func() int {
+			ln := newMemListener()
+			ctx, cancel := context.WithCancel(t.Context())
+			done := make(chan error, 1)
+			go func() { done <- e.Serve(ctx, ln) }()
+			tr := &http.Transport{DialContext: ln.dial}
+			s := &sim{Engine: e, t: t, client: &http.Client{Transport: tr}, url: "http://engine"}
+			n := s.ask(textPath, `{"prompt":`+tokenPrompt(100)+`,"max_tokens":1}`).Usage.Details.Cached
+			time.AfterFunc(time.Second, cancel)
+			if events, err := s.broken(`{"prompt":"x","max_tokens":1000,"stream":true}`); err == nil || events < 50 {
+				t.Errorf("%d events, %v at stop", events, err)
+			}
+			if err := <-done; err != nil {
+				t.Error(err)
+			}
+			tr.CloseIdleConnections()
+			return n
+		}
+		if got := cached(); got != 0 {
+			t.Errorf("cached %d at first", got)
+		}
+		if got := cached(); got != 96 {
+			t.Errorf("cached %d when served again", got)
+		}
+		e.Restart()
+		if got := cached(); got != 0 {
+			t.Errorf("cached %d after a restart", got)
 		}
 	})
 }
