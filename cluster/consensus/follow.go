@@ -1,0 +1,115 @@
+package consensus
+
+import (
+	"context"
+	"math/rand/v2"
+	"time"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/hearsay-llm/hearsay/state"
+)
+
+// FactsAfter is the encoded facts if they are newer than have, for a peer's Fetch;
+// changed is false, and there are no bytes, if they are not. The bytes must not be
+// changed. Any router answers it, with what it has.
+func (n *Node) FactsAfter(have uint64) (b []byte, index uint64, changed bool) {
+	if i := n.ledger.current().Index; i <= have {
+		return nil, i, false
+	}
+	b, index, err := n.ledger.bytes()
+	if err != nil {
+		n.log.Error().Err(err).Msg("facts not encoded")
+		return nil, index, false
+	}
+	return b, index, index > have
+}
+
+// follow keeps the facts current while Raft does not: on a learner, and on a voter
+// that hears no leader.
+func (n *Node) follow(ctx context.Context, r *raft.Raft) {
+	t := time.NewTicker(n.cfg.FollowInterval)
+	defer t.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.C:
+		}
+		if r.State() == raft.Leader || time.Since(r.LastContact()) < 2*n.cfg.HeartbeatTimeout {
+			continue
+		}
+		have := n.ledger.current().Index
+		peer, ok := pickPeer(n.cfg.Peers(), n.ledger.current().ClusterID, have)
+		if !ok {
+			continue
+		}
+		if err := n.fetch(ctx, peer, have); err != nil && ctx.Err() == nil {
+			n.log.Debug().Err(err).Str("peer", string(peer)).Msg("facts not fetched")
+		}
+	}
+}
+
+// pickPeer chooses at random among the peers known to have newer facts, else
+// among those of which it is not known what they have.
+func pickPeer(peers []Peer, cluster string, have uint64) (state.RouterID, bool) {
+	var newer, unknown []state.RouterID
+	for _, p := range peers {
+		switch {
+		case cluster != "" && p.ClusterID != "" && p.ClusterID != cluster:
+		case p.FactsIndex > have:
+			newer = append(newer, p.ID)
+		case p.FactsIndex == 0:
+			unknown = append(unknown, p.ID)
+		}
+	}
+	for _, list := range [][]state.RouterID{newer, unknown} {
+		if len(list) > 0 {
+			return list[rand.IntN(len(list))], true
+		}
+	}
+	return "", false
+}
+
+func (n *Node) fetch(ctx context.Context, peer state.RouterID, have uint64) error {
+	ctx, cancel := context.WithTimeout(ctx, rpcTimeout)
+	defer cancel()
+	b, err := n.cfg.Fetch(ctx, peer, have)
+	if err != nil || len(b) == 0 {
+		return err
+	}
+	f, err := DecodeFacts(b)
+	if err != nil {
+		return err
+	}
+	if own := n.ledger.current().ClusterID; own != "" && own != f.ClusterID {
+		n.log.Warn().Str("peer", string(peer)).Msg("facts of another cluster refused")
+		return nil
+	}
+	n.ledger.offer(f)
+	return nil
+}
+
+// save writes the facts to disk whenever they changed, and once more at the end.
+func (n *Node) save(ctx context.Context, d *disk) {
+	for {
+		ended := false
+		select {
+		case <-ctx.Done():
+			ended = true
+		case <-n.ledger.changed:
+		}
+		if n.ledger.current().Index > 0 {
+			b, _, err := n.ledger.bytes()
+			if err == nil {
+				err = d.saveFacts(b)
+			}
+			if err != nil {
+				n.log.Error().Err(err).Msg("facts not saved")
+			}
+		}
+		if ended {
+			return
+		}
+	}
+}

@@ -1,0 +1,233 @@
+package consensus
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/hashicorp/raft"
+	"github.com/rs/zerolog"
+
+	"github.com/hearsay-llm/hearsay/state"
+)
+
+const (
+	// workers bounds the futures that are waited for at once.
+	workers = 16
+	// rpcTimeout bounds one exchange with a peer: what hangs on a cut connection
+	// hangs no longer, so that a healed partition converges in seconds.
+	rpcTimeout = 2 * time.Second
+	// handOver bounds the transfer of leadership at exit.
+	handOver = 2 * time.Second
+)
+
+// Node is one router's part in the agreement. Its methods may be called from any
+// goroutine, before Run too.
+type Node struct {
+	cfg    Config
+	log    zerolog.Logger
+	ledger *ledger
+	office office
+	tasks  chan task
+	raft   atomic.Pointer[raft.Raft] // nil unless Run runs
+	open   func(*Node) (*disk, error)
+	// Set by Run before it starts anything that reads them.
+	stream *stream
+	trans  raft.Transport
+}
+
+// New checks the configuration and starts nothing.
+func New(cfg Config) (*Node, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, fmt.Errorf("consensus: %w", err)
+	}
+	cfg = cfg.withDefaults()
+	n := &Node{
+		cfg:    cfg,
+		log:    cfg.Log.With().Str("component", "consensus").Logger(),
+		ledger: newLedger(cfg.Publish),
+		office: office{wake: make(chan struct{}, 1)},
+		tasks:  make(chan task),
+		open: func(n *Node) (*disk, error) {
+			if n.cfg.Memory != nil {
+				return openMemory(n.cfg.Memory), nil
+			}
+			return openDir(n.cfg.DataDir, n.cfg.SegmentSize, newRaftLog(n.log))
+		},
+	}
+	if err := newMetrics(cfg.Registerer, n); err != nil {
+		return nil, fmt.Errorf("consensus: %w", err)
+	}
+	return n, nil
+}
+
+// Facts are the newest this router knows. They must not be changed.
+func (n *Node) Facts() *state.Facts { return n.ledger.current() }
+
+// Run takes part until ctx ends: it then ends the term if it has one, hands
+// leadership over, and stops. It returns an error only if it could not start or
+// stop cleanly. Call it once.
+func (n *Node) Run(ctx context.Context) (err error) {
+	d, err := n.open(n)
+	if err != nil {
+		return errors.Join(err, n.cfg.Layer.Close())
+	}
+	defer func() { err = errors.Join(err, d.close()) }()
+	last, err := d.lastFacts()
+	if err != nil {
+		// The Raft log or a peer brings them back; without either there is nothing
+		// better than to start empty.
+		n.log.Warn().Err(err).Msg("last facts are unreadable")
+	}
+	if last != nil {
+		n.ledger.offer(last)
+	}
+
+	n.stream = newStream(n.cfg.Layer, n.cfg.Addr)
+	// No pipelining (one request in flight): a few commits a second need none, and
+	// in raft 1.8 a sender whose decoder has left on a newer term blocks for ever,
+	// and with it Shutdown.
+	trans := raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
+		Stream: n.stream, MaxPool: 3, MaxRPCsInFlight: 1, Timeout: rpcTimeout, Logger: newRaftLog(n.log),
+	})
+	n.trans = trans
+	fsm := newMachine(func(f *state.Facts) { n.ledger.offer(f) })
+	had, err := raft.HasExistingState(d.logs, d.stable, d.snapshots)
+	if err != nil {
+		return errors.Join(fmt.Errorf("read raft state: %w", err), trans.Close())
+	}
+	notify := make(chan bool, 1)
+	r, err := raft.NewRaft(n.raftConfig(notify), fsm, d.logs, d.stable, d.snapshots, trans)
+	if err != nil {
+		return errors.Join(fmt.Errorf("start raft: %w", err), trans.Close())
+	}
+	n.raft.Store(r)
+
+	// Those of loops act until ctx ends; those of helpers are needed until Raft
+	// itself has stopped.
+	var loops, helpers sync.WaitGroup
+	help, stopHelp := context.WithCancel(context.WithoutCancel(ctx))
+	helpers.Go(func() { n.office.read(help, notify) })
+	for range workers {
+		helpers.Go(func() { n.work(help, r) })
+	}
+	helpers.Go(func() { n.save(help, d) })
+	loops.Go(func() { n.lead(ctx) })
+	if !had {
+		loops.Go(func() { n.boot(ctx, r) })
+	}
+	if n.cfg.Fetch != nil {
+		loops.Go(func() { n.follow(ctx, r) })
+	}
+
+	<-ctx.Done()
+	loops.Wait()
+	n.resign(r, &helpers)
+	n.stream.cut() // what waits for a peer waits no longer
+	err = errors.Join(n.stream.Close(), r.Shutdown().Error(), trans.Close())
+	n.raft.Store(nil)
+	stopHelp()
+	helpers.Wait()
+	return err
+}
+
+func (n *Node) raftConfig(notify chan<- bool) *raft.Config {
+	c := raft.DefaultConfig()
+	c.LocalID = raft.ServerID(n.cfg.Self)
+	c.HeartbeatTimeout = n.cfg.HeartbeatTimeout
+	c.ElectionTimeout = n.cfg.ElectionTimeout
+	c.LeaderLeaseTimeout = n.cfg.HeartbeatTimeout
+	c.CommitTimeout = max(time.Millisecond, min(c.CommitTimeout, n.cfg.HeartbeatTimeout/10))
+	c.SnapshotThreshold = n.cfg.SnapshotThreshold
+	c.TrailingLogs = max(256, n.cfg.SnapshotThreshold/4)
+	c.ShutdownOnRemove = false // a router that is voted out becomes a learner
+	c.NotifyCh = notify
+	c.NoLegacyTelemetry = true
+	c.Logger = newRaftLog(n.log)
+	return c
+}
+
+// resign hands leadership to another voter, if there is one.
+func (n *Node) resign(r *raft.Raft, helpers *sync.WaitGroup) {
+	if r.State() != raft.Leader || len(n.voters(r)) < 2 {
+		return
+	}
+	done := make(chan error, 1)
+	// With a stuck log this only ends at Shutdown, hence not waited for here.
+	helpers.Go(func() { done <- r.LeadershipTransfer().Error() })
+	t := time.NewTimer(handOver)
+	defer t.Stop()
+	select {
+	case err := <-done:
+		if err != nil {
+			n.log.Warn().Err(err).Msg("leadership not handed over")
+		}
+	case <-t.C:
+		n.log.Warn().Msg("leadership not handed over in time")
+	}
+}
+
+// task is something to be waited for that ends when Raft says so.
+type task struct {
+	ctx  context.Context // of the caller, who may have given up before it starts
+	do   func(*raft.Raft) (any, error)
+	done chan<- answer // capacity 1
+}
+
+type answer struct {
+	value any
+	err   error
+}
+
+// errNotStarted says that a task surely had no effect.
+var errNotStarted = errors.New("not started")
+
+// errAbandoned says that a task was started and its end not seen.
+var errAbandoned = errors.New("not ended in time")
+
+func (n *Node) work(ctx context.Context, r *raft.Raft) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case t := <-n.tasks:
+			if t.ctx.Err() != nil {
+				t.done <- answer{err: errNotStarted}
+				continue
+			}
+			v, err := t.do(r)
+			t.done <- answer{v, err}
+		}
+	}
+}
+
+// wait runs do on a worker and waits for it as long as ctx allows.
+func (n *Node) wait(ctx context.Context, do func(*raft.Raft) (any, error)) (any, error) {
+	a, err := n.start(ctx, do)
+	if err != nil {
+		return nil, err
+	}
+	select {
+	case x := <-a:
+		return x.value, x.err
+	case <-ctx.Done():
+		return nil, errAbandoned
+	}
+}
+
+// start hands do to a worker, whose answer will come on the channel.
+func (n *Node) start(ctx context.Context, do func(*raft.Raft) (any, error)) (<-chan answer, error) {
+	if n.raft.Load() == nil {
+		return nil, errNotStarted
+	}
+	done := make(chan answer, 1)
+	select {
+	case n.tasks <- task{ctx, do, done}:
+		return done, nil
+	case <-ctx.Done():
+		return nil, errNotStarted
+	}
+}

@@ -1,0 +1,144 @@
+package consensus
+
+import (
+	"context"
+	"errors"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/raft"
+)
+
+// stream is Raft's stream layer on a Layer. It knows its connections, so that
+// closing it ends them all, and so that a leader whose disk hangs can be made
+// silent: Raft's heartbeats do not see a stuck disk and would keep it in office.
+type stream struct {
+	layer Layer
+	addr  string
+
+	mu     sync.Mutex
+	muted  bool                  // guarded by mu
+	closed bool                  // guarded by mu
+	conns  map[*tracked]struct{} // guarded by mu
+}
+
+var errMuted = errors.New("this router is silent: its log takes no entries")
+
+func newStream(l Layer, addr string) *stream {
+	return &stream{layer: l, addr: addr, conns: map[*tracked]struct{}{}}
+}
+
+type tracked struct {
+	net.Conn
+	s *stream
+}
+
+// Close implements net.Conn.
+func (t *tracked) Close() error {
+	t.s.mu.Lock()
+	delete(t.s.conns, t)
+	t.s.mu.Unlock()
+	return t.Conn.Close()
+}
+
+// silent says why there are no connections, if so. The caller holds mu.
+func (s *stream) silent() error {
+	switch {
+	case s.closed:
+		return net.ErrClosed
+	case s.muted:
+		return errMuted
+	}
+	return nil
+}
+
+func (s *stream) track(c net.Conn) (net.Conn, error) {
+	t := &tracked{c, s}
+	s.mu.Lock()
+	err := s.silent()
+	if err == nil {
+		s.conns[t] = struct{}{}
+	}
+	s.mu.Unlock()
+	if err != nil {
+		return nil, errors.Join(err, c.Close())
+	}
+	return t, nil
+}
+
+// Dial implements raft.StreamLayer.
+func (s *stream) Dial(addr raft.ServerAddress, timeout time.Duration) (net.Conn, error) {
+	s.mu.Lock()
+	err := s.silent()
+	s.mu.Unlock()
+	if err != nil {
+		return nil, err
+	}
+	ctx := context.Background()
+	if timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, timeout)
+		defer cancel()
+	}
+	c, err := s.layer.DialContext(ctx, string(addr))
+	if err != nil {
+		return nil, err
+	}
+	return s.track(c)
+}
+
+// Accept implements net.Listener. Connections that come while muted are closed.
+func (s *stream) Accept() (net.Conn, error) {
+	for {
+		c, err := s.layer.Accept()
+		if err != nil {
+			return nil, err
+		}
+		t, err := s.track(c)
+		if err == nil {
+			return t, nil
+		}
+	}
+}
+
+// Addr implements net.Listener; it is the address that peers use.
+func (s *stream) Addr() net.Addr { return address(s.addr) }
+
+// Close implements net.Listener and ends every connection.
+func (s *stream) Close() error {
+	s.mu.Lock()
+	s.closed = true
+	s.mu.Unlock()
+	err := s.layer.Close()
+	s.cut()
+	return err
+}
+
+// mute makes the router silent, or ends that.
+func (s *stream) mute(on bool) {
+	s.mu.Lock()
+	s.muted = on
+	s.mu.Unlock()
+	if on {
+		s.cut()
+	}
+}
+
+func (s *stream) cut() {
+	s.mu.Lock()
+	conns := s.conns
+	s.conns = map[*tracked]struct{}{}
+	s.mu.Unlock()
+	for c := range conns {
+		c.Conn.Close() // ended on purpose
+	}
+}
+
+type address string
+
+// Network implements net.Addr.
+func (address) Network() string { return "raft" }
+
+// String implements net.Addr.
+func (a address) String() string { return string(a) }

@@ -1,0 +1,265 @@
+package consensus
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/hearsay-llm/hearsay/state"
+)
+
+// voterState is what the plan for the voters looks at.
+type voterState struct {
+	self    state.RouterID
+	want    int                     // voters wanted
+	voters  []raft.Server           // at present
+	staged  []raft.Server           // in the configuration without a vote yet
+	live    map[state.RouterID]Peer // as gossip has it, self not included
+	stable  map[state.RouterID]bool // live for long enough to become a voter
+	dead    map[state.RouterID]bool // servers away for long enough to be replaced
+	current map[state.RouterID]bool // staged servers whose log has caught up
+}
+
+type voterOp string
+
+const (
+	opStage   voterOp = "stage"   // replicate to it, without a vote
+	opPromote voterOp = "promote" // give it a vote
+	opMove    voterOp = "move"    // same server, new address
+	opRemove  voterOp = "remove"
+)
+
+type voterStep struct {
+	op     voterOp
+	server raft.Server
+}
+
+// minVoters is what the number of voters never falls below once it was reached: a
+// smaller set could leave the only copy of the log on a router that then dies.
+const minVoters = 3
+
+func odd(n int) int { return n - 1 + n%2 }
+
+func quorum(n int) int { return n/2 + 1 }
+
+// planVoters names the next single step towards the wanted voters, if any. It
+// never proposes one after which fewer than a quorum of the voters would be live.
+func planVoters(s *voterState) (voterStep, bool) {
+	isLive := func(id raft.ServerID) bool {
+		_, ok := s.live[state.RouterID(id)]
+		return ok || state.RouterID(id) == s.self
+	}
+	for _, v := range slices.Concat(s.voters, s.staged) {
+		if p, ok := s.live[state.RouterID(v.ID)]; ok && p.Addr != "" && p.Addr != string(v.Address) {
+			v.Address = raft.ServerAddress(p.Addr)
+			return voterStep{opMove, v}, true
+		}
+	}
+	var alive, dead int // voters
+	for _, v := range s.voters {
+		if isLive(v.ID) {
+			alive++
+		}
+		if s.dead[state.RouterID(v.ID)] {
+			dead++
+		}
+	}
+	n := len(s.voters)
+	candidates := s.candidates()
+	desired := max(1, odd(min(s.want, n-dead+len(s.staged)+len(candidates))))
+	missing := n-dead < desired
+
+	for _, v := range s.staged {
+		id := state.RouterID(v.ID)
+		switch {
+		case s.dead[id] || !missing:
+			return voterStep{opRemove, v}, true
+		case isLive(v.ID) && s.stable[id] && s.current[id] && alive+1 >= quorum(n+1):
+			return voterStep{opPromote, v}, true
+		}
+	}
+	if missing && len(s.staged) == 0 && len(candidates) > 0 {
+		return voterStep{opStage, candidates[0]}, true
+	}
+	if missing && len(s.staged) > 0 {
+		return voterStep{}, false // wait for it
+	}
+	// A dead voter goes when what remains is a sound set: not below the minimum,
+	// and an odd number unless more are to go.
+	if dead > 0 && n-1 >= minVoters && alive >= quorum(n-1) && ((n-1)%2 == 1 || dead > 1) {
+		for _, v := range s.voters {
+			if s.dead[state.RouterID(v.ID)] {
+				return voterStep{opRemove, v}, true
+			}
+		}
+	}
+	// More than wanted, or a pair where there is no third: the highest goes.
+	if dead == 0 && (n > s.want || (n == 2 && desired == 1)) && alive == n && n > 1 && alive-1 >= quorum(n-1) {
+		last := raft.Server{}
+		for _, v := range s.voters {
+			if state.RouterID(v.ID) != s.self && v.ID > last.ID {
+				last = v
+			}
+		}
+		return voterStep{opRemove, last}, true
+	}
+	return voterStep{}, false
+}
+
+// candidates are the stable live routers outside the configuration, in id order.
+func (s *voterState) candidates() []raft.Server {
+	in := map[state.RouterID]bool{s.self: true}
+	for _, v := range slices.Concat(s.voters, s.staged) {
+		in[state.RouterID(v.ID)] = true
+	}
+	var list []raft.Server
+	for id, p := range s.live {
+		if !in[id] && s.stable[id] && p.Addr != "" {
+			list = append(list, raft.Server{ID: raft.ServerID(id), Address: raft.ServerAddress(p.Addr)})
+		}
+	}
+	slices.SortFunc(list, func(a, b raft.Server) int { return cmp.Compare(a.ID, b.ID) })
+	return list
+}
+
+// watch remembers since when routers are there or away. A new leader starts anew:
+// that only delays.
+type watch struct {
+	since map[state.RouterID]time.Time // live since
+	away  map[state.RouterID]time.Time // servers of the configuration, away since
+}
+
+func (w *watch) look(n *Node, servers []raft.Server, now time.Time) *voterState {
+	own := n.ledger.current().ClusterID
+	s := &voterState{
+		self: n.cfg.Self, want: n.cfg.Voters,
+		live: map[state.RouterID]Peer{}, stable: map[state.RouterID]bool{},
+		dead: map[state.RouterID]bool{}, current: map[state.RouterID]bool{},
+	}
+	for _, p := range n.cfg.Peers() {
+		if p.ID != n.cfg.Self && (p.ClusterID == "" || p.ClusterID == own) {
+			s.live[p.ID] = p
+		}
+	}
+	for id := range w.since {
+		if _, ok := s.live[id]; !ok {
+			delete(w.since, id)
+		}
+	}
+	for id := range s.live {
+		if _, ok := w.since[id]; !ok {
+			w.since[id] = now
+		}
+		s.stable[id] = now.Sub(w.since[id]) >= n.cfg.StableAfter
+	}
+	away := map[state.RouterID]time.Time{}
+	for _, v := range servers {
+		id := state.RouterID(v.ID)
+		if v.Suffrage == raft.Voter {
+			s.voters = append(s.voters, v)
+		} else {
+			s.staged = append(s.staged, v)
+		}
+		if _, ok := s.live[id]; ok || id == n.cfg.Self {
+			continue
+		}
+		away[id] = now
+		if t, ok := w.away[id]; ok {
+			away[id] = t
+		}
+		s.dead[id] = now.Sub(away[id]) >= n.cfg.DeadAfter
+	}
+	w.away = away
+	return s
+}
+
+// keepVoters brings the voters to the wanted number, one step at a time, for the
+// length of a term.
+func (n *Node) keepVoters(ctx context.Context) {
+	t := time.NewTicker(lookEvery)
+	defer t.Stop()
+	w := watch{since: map[state.RouterID]time.Time{}}
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.C:
+		}
+		r := n.raft.Load()
+		if r == nil {
+			return
+		}
+		s := w.look(n, n.servers(r), time.Now())
+		for _, v := range s.staged {
+			s.current[state.RouterID(v.ID)] = n.caughtUp(ctx, v)
+		}
+		step, ok := planVoters(s)
+		if !ok {
+			continue
+		}
+		if err := n.step(ctx, step); err != nil {
+			if ctx.Err() == nil {
+				n.log.Warn().Err(err).Str("peer", string(step.server.ID)).Msg("voters not changed")
+			}
+			continue
+		}
+		n.log.Info().Str("op", string(step.op)).Str("peer", string(step.server.ID)).
+			Int("voters", len(s.voters)).Msg("voters changed")
+	}
+}
+
+func (n *Node) step(ctx context.Context, s voterStep) error {
+	ctx, cancel := context.WithTimeout(ctx, n.cfg.ApplyTimeout)
+	defer cancel()
+	_, err := n.wait(ctx, func(r *raft.Raft) (any, error) {
+		v := s.server
+		switch {
+		case s.op == opRemove:
+			return nil, r.RemoveServer(v.ID, 0, minApplyTimeout).Error()
+		case s.op == opStage, s.op == opMove && v.Suffrage != raft.Voter:
+			return nil, r.AddNonvoter(v.ID, v.Address, 0, minApplyTimeout).Error()
+		default:
+			return nil, r.AddVoter(v.ID, v.Address, 0, minApplyTimeout).Error()
+		}
+	})
+	if err != nil {
+		return fmt.Errorf("%s voter: %w", s.op, err)
+	}
+	return nil
+}
+
+// lagAllowed is how many log entries a router may be behind and still get a vote.
+const lagAllowed = 64
+
+// caughtUp asks a staged server for the end of its log. An append request of term
+// zero is below any term that a server in the configuration has, so it is answered
+// and changes nothing.
+func (n *Node) caughtUp(ctx context.Context, v raft.Server) bool {
+	ctx, cancel := context.WithTimeout(ctx, rpcTimeout)
+	defer cancel()
+	last, err := n.wait(ctx, func(r *raft.Raft) (any, error) {
+		addr := raft.ServerAddress(n.cfg.Addr)
+		req := raft.AppendEntriesRequest{RPCHeader: raft.RPCHeader{
+			ProtocolVersion: raft.ProtocolVersionMax, ID: []byte(n.cfg.Self), Addr: n.trans.EncodePeer(raft.ServerID(n.cfg.Self), addr),
+		}}
+		var resp raft.AppendEntriesResponse
+		if err := n.trans.AppendEntries(v.ID, v.Address, &req, &resp); err != nil {
+			return nil, err
+		}
+		if resp.Term == 0 {
+			return nil, errors.New("not reached by this term yet")
+		}
+		return resp.LastLog, nil
+	})
+	if err != nil {
+		return false
+	}
+	r := n.raft.Load()
+	i, ok := last.(uint64)
+	return ok && r != nil && i+lagAllowed >= r.CommitIndex()
+}
