@@ -41,6 +41,8 @@ type Calibration struct {
 	priors  atomic.Pointer[map[string]*poolPrior] // by pool
 	outputs outputs
 
+	defaults Params // never changed
+
 	observed, skipped atomic.Uint64
 }
 
@@ -67,28 +69,33 @@ type replicaFit struct {
 }
 
 // NewCalibration returns a calibration that knows only DefaultParams.
-func NewCalibration() *Calibration { return &Calibration{} }
+func NewCalibration() *Calibration { return &Calibration{defaults: DefaultParams()} }
 
 // Params is what is known of the replica in a slot: its own figures, else its
 // pool's, else the defaults. It allocates nothing and waits for nothing.
-func (c *Calibration) Params(slot state.Slot, pool string) Params {
+func (c *Calibration) Params(slot state.Slot, pool string) Params { return *c.params(slot, pool) }
+
+// params is Params without a copy; the result must not be changed.
+func (c *Calibration) params(slot state.Slot, pool string) *Params {
 	if s := c.slots.Load(); s != nil && int(slot) < len(*s) {
 		if f := (*s)[slot]; f != nil {
-			return *f.params.Load()
+			return f.params.Load()
 		}
 	}
-	return c.Prior(pool)
+	return c.prior(pool)
 }
 
 // Prior is what a replica of the pool is taken for before it was observed: the mean
 // of the pool's others.
-func (c *Calibration) Prior(pool string) Params {
+func (c *Calibration) Prior(pool string) Params { return *c.prior(pool) }
+
+func (c *Calibration) prior(pool string) *Params {
 	if m := c.priors.Load(); m != nil {
 		if p := (*m)[pool]; p != nil {
-			return *p.params.Load()
+			return p.params.Load()
 		}
 	}
-	return DefaultParams()
+	return &c.defaults
 }
 
 // Of is what is known of a replica by its id; ok is false before any sample.

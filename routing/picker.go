@@ -124,7 +124,7 @@ func (p *Picker) Pick(c *Choice, req *Request, v *state.View, now time.Time) err
 	for {
 		at, reason := pol.choose(p, c, req)
 		cand := &c.Candidates[at]
-		w := v.Weights.Of(cand.Replica.ID)
+		w := v.Weights.For(cand.Replica)
 		if w.Trial && !v.Weights.Pools[req.Pool.Spec.Name].Panic {
 			if !req.DryRun && !w.Trials.Take() { // another pick was faster
 				cand.Excluded = ExcludedTrial
@@ -174,9 +174,9 @@ func (p *Picker) filter(c *Choice, req *Request, v *state.View, now time.Time) {
 	listed := adapterListed(req.Pool, req.Adapter, now)
 	for i := range c.Candidates {
 		cand := &c.Candidates[i]
-		w := v.Weights.Of(cand.Replica.ID)
-		cand.Excluded = p.exclude(req, cand.Replica, &w, panicking, listed, now)
-		p.score(c, i, req, &w, now)
+		w := v.Weights.For(cand.Replica)
+		cand.Excluded = p.exclude(req, cand.Replica, w, panicking, listed, now)
+		p.score(c, i, req, w, now)
 	}
 	p.guardITL(c, req)
 	for _, reason := range softExclusions {

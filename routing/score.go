@@ -28,7 +28,7 @@ func (p *Picker) lookup(c *Choice, req *Request, now time.Time) {
 func (p *Picker) score(c *Choice, i int, req *Request, w *state.Weight, now time.Time) {
 	cand := &c.Candidates[i]
 	r, t := cand.Replica, &cand.Terms
-	par := p.cal.Params(r.Slot, r.Pool)
+	par := p.cal.params(r.Slot, r.Pool)
 
 	own := r.Cell.Load()
 	foreign := foreignLoad(r, par.Uncached, now)
@@ -51,7 +51,7 @@ func (p *Picker) score(c *Choice, i int, req *Request, w *state.Weight, now time
 	t.Fixed = par.Fixed
 	t.Prefill = u * perToken
 	t.Attention = par.Quadratic * u * float64(c.PromptTokens)
-	t.KV = kvWait(r, t, u, &par, float64(c.ExpectedOutput), now)
+	t.KV = kvWait(r, t, u, par, float64(c.ExpectedOutput), now)
 	if !w.BusyUntil.IsZero() {
 		t.Busy = max(0, float64(w.BusyUntil.Sub(now))/float64(time.Millisecond))
 	}
@@ -144,7 +144,7 @@ func (p *Picker) guardITL(c *Choice, req *Request) {
 		return
 	}
 	breaks := func(cand *Candidate) bool {
-		par := p.cal.Params(cand.Replica.Slot, cand.Replica.Pool)
+		par := p.cal.params(cand.Replica.Slot, cand.Replica.Pool)
 		return par.ITLAt(cand.Terms.Decode+1) > limit
 	}
 	passes := false

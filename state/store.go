@@ -154,18 +154,32 @@ func (s *Store) SetFacts(f *Facts) {
 	})
 }
 
-// SetWeights publishes the balance loop's output. The store keeps w. Replicas
-// whose Failures changed count as changed rows.
+// SetWeights publishes the balance loop's output. The store keeps its maps, which
+// must not be changed afterwards. Replicas whose Failures changed count as changed
+// rows.
 func (s *Store) SetWeights(w *Weights) {
 	var told bool
 	s.change(func() {
-		for id, e := range s.entries {
-			if w.Of(id).Failures != s.weights.Of(id).Failures {
+		next := *w
+		next.bySlot = make([]*Weight, s.nextSlot)
+		for id, x := range w.Replicas {
+			e := s.entries[id]
+			if e == nil {
+				continue
+			}
+			next.bySlot[e.slot] = &x
+			if x.Failures != s.weights.Of(id).Failures {
 				e.cell.version.Add(1)
 				told = true
 			}
 		}
-		s.weights = w
+		for id, was := range s.weights.Replicas {
+			if e := s.entries[id]; e != nil && was.Failures != 0 && next.bySlot[e.slot] == nil {
+				e.cell.version.Add(1)
+				told = true
+			}
+		}
+		s.weights = &next
 		s.pending.header = true
 	})
 	if told {

@@ -11,6 +11,8 @@ type Weights struct {
 	At       time.Time
 	Replicas map[ReplicaID]Weight // absent: no opinion
 	Pools    map[string]PoolBalance
+
+	bySlot []*Weight // made by the Store; nil where Replicas has none
 }
 
 // Weight is the balance loop's word on one replica.
@@ -62,6 +64,21 @@ func (t *Trials) Take() bool {
 	}
 }
 
+// fullWeight is the weight of a replica of which the loop has no opinion. It is
+// never changed.
+var fullWeight = Weight{Slow: 1}
+
+// For is Of without a search, for a replica of the View that the weights belong to.
+// The Weight must not be changed.
+func (w *Weights) For(r *ReplicaView) *Weight {
+	if int(r.Slot) < len(w.bySlot) {
+		if x := w.bySlot[r.Slot]; x != nil {
+			return x
+		}
+	}
+	return &fullWeight
+}
+
 // PoolBalance is how even one pool's load is.
 type PoolBalance struct {
 	Skew     float64 // max/mean estimated queue seconds; 1 = even, 0 = unknown
@@ -77,5 +94,5 @@ func (w *Weights) Of(id ReplicaID) Weight {
 	if x, ok := w.Replicas[id]; ok {
 		return x
 	}
-	return Weight{Slow: 1}
+	return fullWeight
 }
