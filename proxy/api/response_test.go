@@ -35,6 +35,21 @@ func TestUsageOfTheFamilies(t *testing.T) {
 	}
 }
 
+func TestUsageToldInTwoPartsIsNeverAddedUp(t *testing.T) {
+	f := func(start, last string, want Usage) {
+		t.Helper()
+		if got, ok := ParseStreamUsage([]byte(start), []byte(last), Exclusive); got != want || ok != (want.Source == Reported) {
+			t.Errorf("%s, %s: got %+v", start, last, got)
+		}
+	}
+	f(`{"input_tokens":9,"cache_read_input_tokens":1,"cache_creation_input_tokens":0,"output_tokens":1}`, `{"output_tokens":15,"cache_read_input_tokens":1}`,
+		Usage{InputTotal: 10, InputCached: 1, CachedKnown: true, Output: 15, Source: Reported})
+	f(``, `{"input_tokens":4522,"cache_creation_input_tokens":4511,"output_tokens":5}`, Usage{InputTotal: 9033, CacheWrite: 4511, Output: 5, Source: Reported})
+	f(`{"input_tokens":9,"output_tokens":1}`, ``, Usage{InputTotal: 9, Output: 1, Source: Reported})
+	f(`{"input_tokens":9,"output_tokens":1}`, `{"output_tokens":5`, Usage{InputTotal: 9, Output: 1, Source: Reported})
+	f(``, ``, Usage{})
+}
+
 func TestTimingsOfLlamaCpp(t *testing.T) {
 	got, ok := ParseTimings([]byte(`{"cache_n":10,"prompt_n":5,"prompt_ms":1.5,"predicted_n":7}`))
 	if want := (Usage{InputTotal: 15, InputCached: 10, CachedKnown: true, Output: 7, Source: Reported}); !ok || got != want {

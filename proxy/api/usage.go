@@ -91,56 +91,94 @@ func ParseTimings(raw []byte) (Usage, bool) {
 	}, true
 }
 
+// ParseStreamUsage reads the usage of a stream whose start and end each told a part: what last says replaces what start
+// said, and nothing is added up. Either may be nil.
+func ParseStreamUsage(start, last []byte, family Family) (Usage, bool) {
+	counts := unknown
+	for _, raw := range [...][]byte{start, last} {
+		c := scan.New(raw)
+		before := counts
+		if counts.read(&c, raw); c.End() != nil {
+			counts = before
+		}
+	}
+	u := counts.usage(family)
+	return u, u.Source == Reported
+}
+
 func readUsage(c *scan.Cursor, doc []byte, family Family) Usage {
+	counts := unknown
+	counts.read(c, doc)
+	return counts.usage(family)
+}
+
+// counts are a usage object's numbers, -1 for those that are not there.
+type counts struct {
+	input, output, total    int
+	cached, hit, reasoning  int
+	cacheRead, cacheWritten int
+}
+
+var unknown = counts{-1, -1, -1, -1, -1, -1, -1, -1}
+
+// read takes over the numbers of the next value.
+func (n *counts) read(c *scan.Cursor, doc []byte) {
 	if !c.EnterObject() {
 		c.Skip()
-		return Usage{}
+		return
 	}
-	input, output, total := -1, -1, -1
-	cached, missHit, read, written, reasoning := -1, -1, -1, -1, -1
 	var scratch [40]byte
 	for key, ok := c.NextField(); ok; key, ok = c.NextField() {
 		switch string(key.Text(doc, scratch[:0])) {
 		case "prompt_tokens", "input_tokens":
-			input = count(c, doc)
+			replace(&n.input, count(c, doc))
 		case "completion_tokens", "output_tokens":
-			output = count(c, doc)
+			replace(&n.output, count(c, doc))
 		case "total_tokens":
-			total = count(c, doc)
+			replace(&n.total, count(c, doc))
 		case "prompt_tokens_details", "input_tokens_details":
-			cached = countIn(c, doc, "cached_tokens")
+			replace(&n.cached, countIn(c, doc, "cached_tokens"))
 		case "completion_tokens_details", "output_tokens_details":
-			reasoning = countIn(c, doc, "reasoning_tokens")
+			replace(&n.reasoning, countIn(c, doc, "reasoning_tokens"))
 		case "prompt_cache_hit_tokens":
-			missHit = count(c, doc)
+			replace(&n.hit, count(c, doc))
 		case "cache_read_input_tokens":
-			read = count(c, doc)
+			replace(&n.cacheRead, count(c, doc))
 		case "cache_creation_input_tokens":
-			written = count(c, doc)
+			replace(&n.cacheWritten, count(c, doc))
 		default:
 			c.Skip()
 		}
 	}
-	if output < 0 && input >= 0 && total >= input {
-		output = total - input
+}
+
+func replace(old *int, n int) {
+	if n >= 0 {
+		*old = n
 	}
-	if input < 0 && output >= 0 && total >= output {
-		input = total - output
+}
+
+func (n counts) usage(family Family) Usage {
+	if n.output < 0 && n.input >= 0 && n.total >= n.input {
+		n.output = n.total - n.input
 	}
-	if input < 0 && output < 0 {
+	if n.input < 0 && n.output >= 0 && n.total >= n.output {
+		n.input = n.total - n.output
+	}
+	if n.input < 0 && n.output < 0 {
 		return Usage{}
 	}
-	u := Usage{InputTotal: max(input, 0), Output: max(output, 0), Reasoning: max(reasoning, 0), Source: Reported}
+	u := Usage{InputTotal: max(n.input, 0), Output: max(n.output, 0), Reasoning: max(n.reasoning, 0), Source: Reported}
 	if family == Exclusive {
-		u.CacheWrite = max(written, 0)
-		u.InputCached, u.CachedKnown = max(read, 0), read >= 0
+		u.CacheWrite = max(n.cacheWritten, 0)
+		u.InputCached, u.CachedKnown = max(n.cacheRead, 0), n.cacheRead >= 0
 		u.InputTotal += u.InputCached + u.CacheWrite
 		return u
 	}
-	if cached < 0 {
-		cached = missHit
+	if n.cached < 0 {
+		n.cached = n.hit
 	}
-	u.InputCached, u.CachedKnown = min(max(cached, 0), u.InputTotal), cached >= 0
+	u.InputCached, u.CachedKnown = min(max(n.cached, 0), u.InputTotal), n.cached >= 0
 	return u
 }
 

@@ -16,13 +16,14 @@ type observed struct {
 	done       bool
 	firstError bool
 	failure    []byte
+	start      []byte
 	usage      []byte
 	timings    []byte
 	finish     []byte
 }
 
 func (o *observed) reset() {
-	*o = observed{failure: shrink(o.failure), usage: shrink(o.usage), timings: shrink(o.timings), finish: o.finish[:0]}
+	*o = observed{failure: shrink(o.failure), start: shrink(o.start), usage: shrink(o.usage), timings: shrink(o.timings), finish: o.finish[:0]}
 }
 
 // Events is the number of complete events that hold data so far, [DONE] not counted.
@@ -31,7 +32,8 @@ func (f *Framer) Events() int { return f.seen.events }
 // Comments is the number of complete blocks without data so far, such as keep-alive comments.
 func (f *Framer) Comments() int { return f.seen.comments }
 
-// Done says whether [DONE] was seen.
+// Done says whether the event that ends a whole stream was seen: [DONE], or by its event name message_stop,
+// response.completed, response.incomplete or response.failed.
 func (f *Framer) Done() bool { return f.seen.done }
 
 // FirstIsError says whether the stream's first event is an error object: the engine refused, inside a 200.
@@ -41,9 +43,13 @@ func (f *Framer) FirstIsError() bool { return f.seen.firstError }
 // error.
 func (f *Framer) Error() []byte { return orNil(f.seen.failure) }
 
-// Usage is the last usage object seen, as it lies, nil if there was none. Later ones replace earlier ones, since engines
-// report totals. Valid until the next Feed.
+// Usage is the last usage object seen, as it lies, at the top of an event or inside its response object; nil if there
+// was none. Later ones replace earlier ones, since engines report totals. Valid until the next Feed.
 func (f *Framer) Usage() []byte { return orNil(f.seen.usage) }
+
+// StartUsage is the last usage object seen inside an event's message object, nil if there was none: Anthropic's streams
+// begin with one, and what Usage does not say still holds from there. Valid until the next Feed.
+func (f *Framer) StartUsage() []byte { return orNil(f.seen.start) }
 
 // Timings is llama.cpp's last timings object seen, nil if there was none. Valid until the next Feed.
 func (f *Framer) Timings() []byte { return orNil(f.seen.timings) }
@@ -61,7 +67,7 @@ func orNil(b []byte) []byte {
 // event looks at a complete event. keep says whether it is passed on; if so, raw[cutFrom:cutTo] is left out.
 func (f *Framer) event(raw []byte) (keep bool, cutFrom, cutTo int) {
 	f.seen.blocks++
-	payload, at, isError := f.payload(raw)
+	payload, at, name := f.payload(raw)
 	if len(payload) == 0 { // the standard dispatches no event without data
 		if len(bytes.TrimSpace(raw)) > 0 {
 			f.seen.comments++
@@ -76,16 +82,20 @@ func (f *Framer) event(raw []byte) (keep bool, cutFrom, cutTo int) {
 	if f.opts.OnData != nil {
 		f.opts.OnData(payload)
 	}
-	keep, cutFrom, cutTo = f.observe(payload, isError)
+	switch string(name) {
+	case "message_stop", "response.completed", "response.incomplete", "response.failed":
+		f.seen.done = true
+	}
+	keep, cutFrom, cutTo = f.observe(payload, string(name) == "error")
 	if at < 0 { // a payload of several lines is not cut into
 		return keep, 0, 0
 	}
 	return keep, at + cutFrom, at + cutTo
 }
 
-// payload joins an event's data lines. at is where in raw the payload lies, -1 if it is not there in one piece. It is
-// empty if there is no data.
-func (f *Framer) payload(raw []byte) (payload []byte, at int, isError bool) {
+// payload joins an event's data lines; it is empty if there is no data. at is where in raw the payload lies, -1 if it is
+// not there in one piece. event is the event's name, empty for none.
+func (f *Framer) payload(raw []byte) (payload []byte, at int, event []byte) {
 	at = -1
 	lines, i := 0, 0
 	if f.seen.blocks == 1 && bytes.HasPrefix(raw, byteOrderMark) {
@@ -112,13 +122,13 @@ func (f *Framer) payload(raw []byte) (payload []byte, at int, isError bool) {
 				payload = f.data
 			}
 		case "event":
-			isError = string(value) == "error"
+			event = value
 		}
 		if i = next; i < len(raw) && raw[i-1] == '\r' && raw[i] == '\n' {
 			i++
 		}
 	}
-	return payload, at, isError
+	return payload, at, event
 }
 
 // field splits the line raw[i:end]. start is where the value starts in raw.
@@ -170,6 +180,10 @@ func (f *Framer) observe(payload []byte, isError bool) (keep bool, cutFrom, cutT
 		case "usage":
 			m.usage = c.Skip()
 			m.usageKey(key.Start)
+		case "message":
+			m.start = usageIn(&c, payload)
+		case "response":
+			m.nested = usageIn(&c, payload)
 		case "timings":
 			m.timings = c.Skip()
 		case "choices":
@@ -192,6 +206,12 @@ func (f *Framer) observe(payload []byte, isError bool) (keep bool, cutFrom, cutT
 	if m.timings.Kind == scan.Object {
 		f.seen.timings = append(f.seen.timings[:0], m.timings.Raw(payload)...)
 	}
+	if m.start.Kind == scan.Object {
+		f.seen.start = append(f.seen.start[:0], m.start.Raw(payload)...)
+	}
+	if m.nested.Kind == scan.Object {
+		f.seen.usage = append(f.seen.usage[:0], m.nested.Raw(payload)...)
+	}
 	switch m.usage.Kind {
 	case scan.Object:
 		f.seen.usage = append(f.seen.usage[:0], m.usage.Raw(payload)...)
@@ -210,7 +230,8 @@ func (f *Framer) failed(payload []byte) {
 // members is what observe finds in a chunk.
 type members struct {
 	usage, timings, finish scan.Value
-	choices                int // number of choices, -1 for no such list
+	start, nested          scan.Value // usage inside message and response
+	choices                int        // number of choices, -1 for no such list
 
 	last           int  // where the member before the present one ended, 0 for none
 	cutFrom, cutTo int  // the usage member with the comma that goes with it
@@ -253,6 +274,21 @@ func (f *Framer) choices(c *scan.Cursor, doc []byte) (n int, finish scan.Value) 
 		}
 	}
 	return n, finish
+}
+
+// usageIn finds the usage object of the next value.
+func usageIn(c *scan.Cursor, doc []byte) (usage scan.Value) {
+	if !c.EnterObject() {
+		c.Skip()
+		return usage
+	}
+	var scratch [32]byte
+	for key, ok := c.NextField(); ok; key, ok = c.NextField() {
+		if v := c.Skip(); string(key.Text(doc, scratch[:0])) == "usage" {
+			usage = v
+		}
+	}
+	return usage
 }
 
 // finishes says whether any finish_reason in a payload is something other than null.

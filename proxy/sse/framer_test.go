@@ -18,6 +18,7 @@ type story struct {
 	Done     bool
 	First    bool
 	Error    string
+	Start    string
 	Usage    string
 	Timings  string
 	Finish   string
@@ -44,6 +45,7 @@ func tell(t testing.TB, f *Framer, drop bool, pieces ...string) story {
 	s.Between = f.Between()
 	s.Out += string(f.End())
 	s.Events, s.Comments, s.Done, s.First = f.Events(), f.Comments(), f.Done(), f.FirstIsError()
+	s.Start = string(f.StartUsage())
 	s.Error, s.Usage, s.Timings, s.Finish = string(f.Error()), string(f.Usage()), string(f.Timings()), f.Finish()
 	return s
 }
@@ -187,6 +189,24 @@ func TestStreamsAreWatched(t *testing.T) {
 		"cut short in the middle of an event": {
 			in:   data(role) + "data: {\"cho",
 			want: story{Events: 2, Payloads: []string{role, `{"cho`}},
+		},
+		"Anthropic's events": {
+			in: "event: message_start\ndata: {\"type\":\"message_start\",\"message\":{\"usage\":{\"input_tokens\":9}}}\n\nevent: ping\ndata: {}\n\n" +
+				"event: message_delta\ndata: {\"delta\":{},\"usage\":{\"output_tokens\":15}}\n\nevent: message_stop\ndata: {\"type\":\"message_stop\"}\n\n",
+			drop: true,
+			want: story{
+				Out: "event: message_start\ndata: {\"type\":\"message_start\",\"message\":{\"usage\":{\"input_tokens\":9}}}\n\nevent: ping\ndata: {}\n\n" +
+					"event: message_delta\ndata: {\"delta\":{},\"usage\":{\"output_tokens\":15}}\n\nevent: message_stop\ndata: {\"type\":\"message_stop\"}\n\n",
+				Events: 4, Done: true, Start: `{"input_tokens":9}`, Usage: `{"output_tokens":15}`, Between: true,
+				Payloads: []string{`{"type":"message_start","message":{"usage":{"input_tokens":9}}}`, `{}`, `{"delta":{},"usage":{"output_tokens":15}}`, `{"type":"message_stop"}`},
+			},
+		},
+		"a response's events": {
+			in: "event: response.created\ndata: {\"response\":{\"usage\":null}}\n\nevent: response.completed\ndata: {\"response\":{\"error\":null,\"usage\":{\"input_tokens\":1}}}\n\n",
+			want: story{
+				Events: 2, Done: true, Usage: `{"input_tokens":1}`, Between: true,
+				Payloads: []string{`{"response":{"usage":null}}`, `{"response":{"error":null,"usage":{"input_tokens":1}}}`},
+			},
 		},
 		"nothing": {want: story{Between: true}},
 	}

@@ -22,7 +22,7 @@
 // A mark is set at the end of every message and of the part before the messages, and at the byte positions p(0) = 256,
 // p(k+1) = p(k) + max(256, p(k)/16) of the stream after the seed. A mark at a message's end is left out where it would
 // lie less than 1/256 of its position after the mark before: that costs at most 0.4 % of a match and bounds the marks of
-// any prompt (some 2,800 for 64 MiB of one-word messages).
+// any prompt (some 3,200 for 64 MiB of the smallest messages).
 //
 // The hash is XXH3, 64 bits wide. It is no defence against someone who constructs collisions; the seed's salt and tenant
 // fields keep those to their own prefixes, and a wrong match costs time and never a wrong answer, since engines compare

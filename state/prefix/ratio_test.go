@@ -80,7 +80,8 @@ func TestRatiosAreOnePerModelUpToABound(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if r.For("0") == r.For("1") || r.For("0") != r.For("0") {
+	zero := r.For("0")
+	if again := r.For("0"); zero == r.For("1") || zero != again {
 		t.Fatal("models share or lose their ratio")
 	}
 	if r.For("2") != r.For("3") || r.For("2") == r.For("0") {

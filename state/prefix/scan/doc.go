@@ -6,6 +6,6 @@
 // text; they decode to the three bytes a surrogate has in generalised UTF-8 (WTF-8), so that no two different strings
 // decode to the same bytes and both halves can be joined later.
 //
-// The package validates and locates; it builds no values and knows nothing about what a document means. Duplicate keys
-// are reported like any others: what they mean is the reader's decision.
+// The package validates, locates and (Rewrite) replaces whole top-level fields; it builds no values and knows nothing
+// about what a document means. Duplicate keys are reported like any others: what they mean is the reader's decision.
 package scan

@@ -1,6 +1,4 @@
-package api
-
-import "github.com/hearsay-llm/hearsay/state/prefix/scan"
+package scan
 
 // Change is what Rewrite does to one top-level field.
 type Change struct {
@@ -20,7 +18,7 @@ func Rewrite(dst, body []byte, changes []Change) ([]byte, bool) {
 		from = 3
 	}
 	doc := body[from:]
-	c := scan.New(doc)
+	c := New(doc)
 	if !c.EnterObject() {
 		return append(dst, body...), false
 	}
@@ -30,7 +28,7 @@ func Rewrite(dst, body []byte, changes []Change) ([]byte, bool) {
 	for i, change := range changes {
 		if change.Value != "" && !change.IfThere && there&(1<<i) == 0 {
 			dst = appendField(dst, &empty)
-			dst = scan.AppendQuoted(dst, change.Field)
+			dst = AppendQuoted(dst, change.Field)
 			dst = append(append(dst, ':'), change.Value...)
 		}
 	}
@@ -40,7 +38,7 @@ func Rewrite(dst, body []byte, changes []Change) ([]byte, bool) {
 		v := c.Skip()
 		at := find(changes, key.Text(doc, scratch[:0]))
 		switch {
-		case v.Kind == scan.None:
+		case v.Kind == None:
 		case at < 0:
 			dst = appendField(dst, &empty)
 			dst = append(dst, doc[key.Start:v.End]...)
@@ -74,7 +72,7 @@ func find(changes []Change, name []byte) int {
 }
 
 // standing has a bit for every change whose field the object holds that c, a copy of the caller's cursor, is in.
-func standing(c scan.Cursor, doc []byte, changes []Change) (bits uint64) {
+func standing(c Cursor, doc []byte, changes []Change) (bits uint64) {
 	var scratch [64]byte
 	for key, ok := c.NextField(); ok; key, ok = c.NextField() {
 		if i := find(changes, key.Text(doc, scratch[:0])); i >= 0 {
