@@ -38,7 +38,6 @@ type book struct {
 	blocked  int // sends that found no free slot
 	sending  bool
 	errors   int
-	unended  int // cancelled
 	prompt   int64
 	cached   int64
 	cacheNum int // requests whose cached tokens are known
@@ -94,7 +93,6 @@ func (b *book) end(req *traces.Request, target int, due, ready time.Time, o outc
 	case OK:
 		b.ttft.add(s.ttft.Seconds())
 	case Cancelled:
-		b.unended++
 	default:
 		b.errors++
 		if b.examples[o.kind] == "" {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"math"
@@ -115,6 +116,21 @@ func TestSpreadingKeepsOrderAndBuckets(t *testing.T) {
 	}
 	if len(distinct) < len(spread)-10 {
 		t.Errorf("%d distinct times for %d requests", len(distinct), len(spread))
+	}
+}
+
+func TestSpreadingNeverPassesTheNextRecordedTime(t *testing.T) {
+	row := "{\"timestamp\": %d, \"input_length\": 1, \"output_length\": 1, \"hash_ids\": [1]}\n"
+	trace := strings.Repeat(fmt.Sprintf(row, 0), 50) + strings.Repeat(fmt.Sprintf(row, 1000), 50)
+	all := readAll(t, Mooncake(strings.NewReader(trace), MooncakeConfig{Spread: ConversationSpread}))
+	for i, r := range all {
+		low, high := time.Duration(0), time.Second
+		if i >= 50 {
+			low, high = time.Second, time.Second+ConversationSpread
+		}
+		if r.At < low || r.At >= high || i > 0 && r.At < all[i-1].At {
+			t.Errorf("request %d is due at %v", i, r.At)
+		}
 	}
 }
 

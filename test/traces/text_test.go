@@ -34,6 +34,9 @@ func TestRunsAreDeterministicPrefixesOfLongerRuns(t *testing.T) {
 		if long >= 40 && bytes.Equal(a, text.Append(nil, id+1, long)) {
 			t.Fatal("two ids give one text")
 		}
+		if long >= 40 && bytes.Equal(a, Text{Seed: text.Seed + 1, BytesPerToken: text.BytesPerToken}.Append(nil, id, long)) {
+			t.Fatal("two seeds give one text")
+		}
 		for _, c := range a {
 			if c != ' ' && (c < 'A' || c > 'z') {
 				t.Fatalf("byte %q needs thought in JSON", c)
