@@ -18,6 +18,7 @@
 //   - messages must be an array of objects, tools and functions arrays or null. Everything in them is the engine's
 //     verdict.
 //   - user, cache_salt and priority of another type count as absent.
+//   - For endpoints that are Other, n, tools, functions and messages are not looked at and the model may be missing.
 //
 // The package does no I/O and keeps no state; all functions may be called from any goroutine.
 package api

@@ -11,5 +11,6 @@
 // is complete.
 //
 // It sees, without parsing the text of every delta: how many events there were, whether the first one is an error
-// object, the last usage, the finish reason, and whether [DONE] came. It invents nothing: no [DONE], no event.
+// object, the last usage, the finish reason, and whether the end came ([DONE], or the last event of Anthropic's and the
+// Responses API's streams). It invents nothing: no [DONE], no event.
 package sse
