@@ -49,7 +49,6 @@ type APIConfig struct {
 	MaxBody          Bytes         `yaml:"max_body"`
 	MaxHeader        Bytes         `yaml:"max_header"`
 	MaxConnections   int           `yaml:"max_connections"`
-	ConnectionMaxAge time.Duration `yaml:"connection_max_age"`
 	Debug            bool          `yaml:"debug"` // answer x-hearsay-debug: 1 with pick headers
 }
 
@@ -139,7 +138,7 @@ func Defaults() Config {
 			Name: "default", BootstrapExpect: 1, Voters: 3, Sharing: true,
 		},
 		API: APIConfig{
-			MaxBody: 64 << 20, MaxHeader: 16 << 10, MaxConnections: 20000, ConnectionMaxAge: 10 * time.Minute,
+			MaxBody: 64 << 20, MaxHeader: 16 << 10, MaxConnections: 20000,
 		},
 		Log: LogConfig{Level: "info", Format: "json"},
 	}

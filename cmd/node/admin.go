@@ -1,0 +1,120 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/hearsay-llm/hearsay/cluster/consensus"
+	"github.com/hearsay-llm/hearsay/proxy/console"
+	"github.com/hearsay-llm/hearsay/state"
+)
+
+// The methods here are what the admin API asks of the node (console.Node,
+// console.Writer, console.Explainer, console.Operator).
+
+// Name is the node's name, for people.
+func (n *Node) Name() string { return n.cfg.Node.Name }
+
+// View is the present picture of the cluster.
+func (n *Node) View() *state.View { return n.store.View() }
+
+// Info is what the node says of itself.
+func (n *Node) Info() console.Info {
+	s := n.raft.Status()
+	raft := console.Raft{ClusterID: s.ClusterID, Leader: string(s.Leader), Role: s.State, Term: s.Term, Facts: s.FactsIndex}
+	for _, v := range s.Voters {
+		raft.Voters = append(raft.Voters, string(v.ID))
+	}
+	return console.Info{
+		ID: string(n.id), Name: n.cfg.Node.Name, Boot: n.clock.Boot().String(), Version: Version(),
+		Uptime: time.Since(n.started), API: n.apiListener.Addr().String(), Admin: n.adminListener.Addr().String(),
+		Cluster: n.clusterAddr, Sharing: n.cfg.Cluster.Sharing, Raft: raft,
+	}
+}
+
+// Sketch is what the node believes a replica's cache holds.
+func (n *Node) Sketch(id state.ReplicaID) console.Sketch {
+	s := n.index.Stats(id)
+	return console.Sketch{
+		Entries: s.Entries, LiveTokens: min(float64(s.Tokens), s.CEff), CEff: s.CEff,
+		HorizonS: s.HorizonAge.Seconds(), Rho: s.Rho,
+	}
+}
+
+// Config is the node's configuration; it holds no secrets, only where they are.
+func (n *Node) Config() any { return asMap(n.cfg) }
+
+// Commit takes an edit of the facts to the leader.
+func (n *Node) Commit(ctx context.Context, c state.Command) (uint64, error) {
+	r, err := n.raft.Apply(ctx, c)
+	switch {
+	case errors.Is(err, consensus.ErrNoLeader):
+		return 0, console.ErrNoLeader
+	case errors.Is(err, consensus.ErrOutcomeUnknown):
+		return 0, console.ErrUnknownOutcome
+	}
+	return r.Index, err
+}
+
+// Explain says where a request would go.
+func (n *Node) Explain(ctx context.Context, path string, body []byte) (any, error) {
+	return n.proxy.Core().Explain(ctx, path, body)
+}
+
+// Past says where a recent request went.
+func (n *Node) Past(id string) (any, bool) {
+	picks := n.proxy.Picks().Of(id)
+	return picks, len(picks) > 0
+}
+
+// Drain marks a replica as draining on this router alone.
+func (n *Node) Drain(id state.ReplicaID, on bool, reason string) { n.store.SetDrain(id, on, reason) }
+
+// Flush forgets what a replica holds, on all routers.
+func (n *Node) Flush(id state.ReplicaID) { n.index.Clear(id, n.clock.Stamp(time.Now())) }
+
+// LogLevel sets the process's log level.
+func (n *Node) LogLevel(level string) error {
+	l, err := zerolog.ParseLevel(level)
+	if err != nil || level == "" {
+		return fmt.Errorf("%q is no level: use debug, info, warn or error", level)
+	}
+	zerolog.SetGlobalLevel(l)
+	return nil
+}
+
+// Replica makes the replica that a URL is in a pool.
+func (n *Node) Replica(pool, url string) (state.Replica, error) {
+	known := false
+	for _, p := range n.store.View().Pools {
+		known = known || p.Spec.Name == pool
+	}
+	if !known {
+		return state.Replica{}, fmt.Errorf("no pool %q: see hearsay status", pool)
+	}
+	return replica(pool, url, state.RoleBoth, n.engineOf(pool))
+}
+
+// replica names a replica by its normalised authority.
+func replica(pool, url string, role state.Role, engine state.EngineKind) (state.Replica, error) {
+	u, err := NormalURL(url)
+	if err != nil {
+		return state.Replica{}, err
+	}
+	_, id, _ := strings.Cut(u, "://")
+	return state.Replica{ID: state.ReplicaID(id), Pool: pool, URL: u, Role: role, Engine: engine}, nil
+}
+
+func (n *Node) engineOf(pool string) state.EngineKind {
+	for i := range n.cfg.Pools {
+		if n.cfg.Pools[i].Name == pool {
+			return state.EngineKind(n.cfg.Pools[i].Engine)
+		}
+	}
+	return state.EngineAuto
+}

@@ -1,0 +1,47 @@
+package node
+
+import (
+	"context"
+	"net"
+	"os"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/hearsay-llm/hearsay/cluster/consensus"
+)
+
+// Deps are what a node takes from outside, so that tests can run it over a network
+// in memory. The zero value is a node on the real network and disk.
+type Deps struct {
+	Log zerolog.Logger
+
+	Listen       func(network, addr string) (net.Listener, error)
+	ListenPacket func(network, addr string) (net.PacketConn, error)
+	Dial         func(ctx context.Context, network, addr string) (net.Conn, error)
+	Getenv       func(string) string
+
+	// Memory keeps the Raft log in memory instead of on disk.
+	Memory *consensus.Memory
+	// NoDate leaves the Date header out of answers: in a bubble the HTTP library's
+	// date clock would never end.
+	NoDate bool
+	// Reader replaces the engine reader's polling interval; 0: its default.
+	ReadEvery time.Duration
+}
+
+func (d *Deps) fill() {
+	if d.Listen == nil {
+		d.Listen = net.Listen
+	}
+	if d.ListenPacket == nil {
+		d.ListenPacket = net.ListenPacket
+	}
+	if d.Dial == nil {
+		dialer := &net.Dialer{KeepAlive: 15 * time.Second}
+		d.Dial = dialer.DialContext
+	}
+	if d.Getenv == nil {
+		d.Getenv = os.Getenv
+	}
+}

@@ -1,0 +1,86 @@
+package node
+
+import (
+	"crypto/rand"
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/hearsay-llm/hearsay/state"
+)
+
+// loadID reads the node's stable id from its data directory, or makes one there.
+// An empty disk is a new id.
+func loadID(dir string) (state.RouterID, error) {
+	path := filepath.Join(dir, "node-id")
+	b, err := os.ReadFile(path)
+	if err == nil {
+		id := strings.TrimSpace(string(b))
+		if len(id) < 4 || len(id) > 64 || strings.ContainsFunc(id, func(r rune) bool { return r <= ' ' || r > '~' }) {
+			return "", fmt.Errorf("%s holds no node id: remove the file to become a new node", path)
+		}
+		return state.RouterID(id), nil
+	}
+	if !errors.Is(err, fs.ErrNotExist) {
+		return "", fmt.Errorf("read node id: %w", err)
+	}
+	id := newID()
+	if err := writeFile(path, []byte(id+"\n")); err != nil {
+		return "", fmt.Errorf("write node id: %w", err)
+	}
+	return state.RouterID(id), nil
+}
+
+// newID is 64 random bits in hexadecimal.
+func newID() string {
+	var b [8]byte
+	_, _ = rand.Read(b[:]) // never fails
+	return hex.EncodeToString(b[:])
+}
+
+// newBoot is a random boot id, never zero.
+func newBoot() state.BootID {
+	var b [8]byte
+	_, _ = rand.Read(b[:])
+	return state.BootID(binary.LittleEndian.Uint64(b[:]) | 1)
+}
+
+// writeFile replaces a file whole: a crash leaves the old or the new one.
+func writeFile(path string, b []byte) error {
+	f, err := os.CreateTemp(filepath.Dir(path), ".tmp-*")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.Remove(f.Name()) }()
+	if _, err = f.Write(b); err == nil {
+		err = f.Sync()
+	}
+	if cerr := f.Close(); err == nil {
+		err = cerr
+	}
+	if err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	return err
+}
+
+// readSecret reads the cluster's shared secret; empty path: none.
+func readSecret(path string) ([]byte, error) {
+	if path == "" {
+		return nil, nil
+	}
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("cluster.secret_file: %w", err)
+	}
+	secret := []byte(strings.TrimSpace(string(b)))
+	if len(secret) < 16 {
+		return nil, fmt.Errorf("cluster.secret_file: %s holds fewer than 16 bytes: make one with 'openssl rand -hex 32'", path)
+	}
+	return secret, nil
+}

@@ -1,0 +1,70 @@
+package node
+
+import (
+	"bytes"
+	"context"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/hearsay-llm/hearsay/proxy"
+	"github.com/hearsay-llm/hearsay/routing"
+	"github.com/hearsay-llm/hearsay/routing/balance"
+	"github.com/hearsay-llm/hearsay/state"
+	"github.com/hearsay-llm/hearsay/state/sketch"
+)
+
+// The adapters here give one part the form that another part's interface has.
+
+// calibration is routing's, as the proxy reads it.
+type calibration struct{ *routing.Calibration }
+
+func (c calibration) Observe(s routing.Sample) { c.Calibration.Observe(s) }
+
+// reporter takes the proxy's outcomes to the balance loop.
+type reporter struct{ loop *balance.Loop }
+
+func (r reporter) Report(id state.ReplicaID, o proxy.Outcome, retryAfter time.Duration, now time.Time) {
+	r.loop.Report(balance.Outcome{Replica: id, Kind: kinds[o], RetryAfter: retryAfter, At: now})
+}
+
+// kinds is what the proxy's outcomes say of a replica's health.
+var kinds = map[proxy.Outcome]balance.Kind{
+	proxy.OutcomeServed:   balance.OK,
+	proxy.OutcomeRejected: balance.Neutral,
+	proxy.OutcomeBusy:     balance.Busy,
+	proxy.OutcomeFailed:   balance.Failed,
+	proxy.OutcomeTimeout:  balance.Failed,
+	proxy.OutcomeAborted:  balance.Neutral,
+}
+
+// caches takes what readings say of an engine's cache to the index.
+type caches struct{ n *Node }
+
+func (c caches) SetCapacity(id state.ReplicaID, tokens float64) {
+	c.n.index.SetCapacity(id, tokens, sketch.CapacityEngine)
+}
+
+func (c caches) Cleared(id state.ReplicaID, at time.Time, _ string) {
+	c.n.index.Clear(id, c.n.clock.Stamp(at))
+}
+
+// engineClient reads engines: few connections, none kept as long as engines do.
+func engineClient(dial func(ctx context.Context, network, addr string) (net.Conn, error)) *http.Client {
+	return &http.Client{
+		Transport: &http.Transport{
+			DialContext: dial, MaxIdleConnsPerHost: 1, MaxIdleConns: 1024,
+			IdleConnTimeout: 4 * time.Second, // uvicorn closes at 5 s
+			MaxConnsPerHost: 2, ResponseHeaderTimeout: 5 * time.Second,
+		},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+}
+
+func (n *Node) saveSketch() error {
+	var b bytes.Buffer
+	if err := n.index.Save(&b); err != nil {
+		return err
+	}
+	return writeFile(n.sketchFile(), b.Bytes())
+}

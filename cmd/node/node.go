@@ -1,0 +1,290 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"github.com/rs/zerolog"
+
+	"github.com/hearsay-llm/hearsay/cluster/consensus"
+	"github.com/hearsay-llm/hearsay/cluster/mesh"
+	"github.com/hearsay-llm/hearsay/cluster/observe"
+	"github.com/hearsay-llm/hearsay/proxy"
+	"github.com/hearsay-llm/hearsay/proxy/console"
+	"github.com/hearsay-llm/hearsay/proxy/engine"
+	"github.com/hearsay-llm/hearsay/routing"
+	"github.com/hearsay-llm/hearsay/routing/balance"
+	"github.com/hearsay-llm/hearsay/state"
+	"github.com/hearsay-llm/hearsay/state/prefix"
+	"github.com/hearsay-llm/hearsay/state/sketch"
+)
+
+// Node is one router, all parts joined.
+type Node struct {
+	cfg     Config
+	deps    Deps
+	log     zerolog.Logger
+	id      state.RouterID
+	clock   *state.Clock
+	started time.Time
+	reg     *prometheus.Registry
+
+	store   *state.Store
+	index   *sketch.Index
+	cal     *routing.Calibration
+	mesh    *mesh.Mesh
+	share   sharing
+	raft    *consensus.Node
+	observe *observe.Loop
+	balance *balance.Loop
+	proxy   *proxy.Server
+	console *console.Server
+
+	apiListener, adminListener net.Listener
+	clusterAddr                string // where others reach memberlist; the mesh is on the next port
+
+	closers  []func() // of what New opened; run when Run ends or New fails
+	stopping atomic.Bool
+	parts    parts
+}
+
+// New builds a node from a valid configuration: it opens its listeners and its
+// data directory and starts nothing. Run must follow, or Close.
+func New(cfg Config, deps Deps) (n *Node, err error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	deps.fill()
+	n = &Node{
+		cfg: cfg, deps: deps, started: time.Now(),
+		log: deps.Log.With().Str("router", cfg.Node.Name).Logger(),
+		reg: prometheus.NewRegistry(),
+	}
+	defer func() {
+		if err != nil {
+			n.Close()
+		}
+	}()
+	n.reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	if err := os.MkdirAll(cfg.Node.DataDir, 0o700); err != nil {
+		return n, fmt.Errorf("node.data_dir: %w", err)
+	}
+	if n.id, err = loadID(cfg.Node.DataDir); err != nil {
+		return n, err
+	}
+	n.clock = state.NewClock(newBoot(), n.started)
+	n.newState()
+	if err := n.newCluster(); err != nil {
+		return n, err
+	}
+	if err := n.newProxy(); err != nil {
+		return n, err
+	}
+	return n, n.newConsole()
+}
+
+// newState makes what the node knows: store, sketch, calibration.
+func (n *Node) newState() {
+	var specs []state.PoolSpec
+	for i := range n.cfg.Pools {
+		specs = append(specs, n.cfg.Pools[i].Spec())
+	}
+	n.store = state.NewStore(state.Config{Self: n.id, Clock: n.clock, Pools: specs})
+	n.index = sketch.New(sketch.Config{Clock: n.clock, Slots: n.store.SlotOf})
+	n.cal = routing.NewCalibration()
+	n.store.OnGone(func(slot state.Slot, id state.ReplicaID) {
+		n.index.Forget(slot, id)
+		n.cal.Forget(slot, id)
+	})
+	for i := range n.cfg.Pools {
+		p := &n.cfg.Pools[i]
+		var list []state.Replica
+		for _, r := range p.Replicas {
+			rep, err := replica(p.Name, r.URL, state.Role(r.Role), state.EngineKind(p.Engine))
+			if err == nil { // Validate has checked it
+				list = append(list, rep)
+			}
+		}
+		n.store.SetReplicas(state.SourceStatic, p.Name, list)
+	}
+	newStateMetrics(n.reg, n)
+}
+
+// newProxy makes the client side.
+func (n *Node) newProxy() (err error) {
+	if n.apiListener, err = n.listen("listen.api", n.cfg.Listen.API); err != nil {
+		return err
+	}
+	n.balance = balance.New(balance.Config{}, n.store, n.cal, n.log, n.reg)
+	picker := routing.NewPicker(routing.Config{}, n.index, n.cal)
+	n.proxy, err = proxy.New(proxy.Config{
+		Core: proxy.CoreConfig{
+			Store: n.store, Picker: picker, Ratios: prefix.NewRatios(1024), Index: n.index,
+			Calibration: calibration{n.cal}, Reporter: reporter{n.balance},
+		},
+		Listeners: []net.Listener{n.apiListener},
+		Dial:      func(ctx context.Context, addr string) (net.Conn, error) { return n.deps.Dial(ctx, "tcp", addr) },
+		Ready: func() proxy.Readiness {
+			ok, reasons := n.Ready()
+			r := proxy.Readiness{Ready: ok}
+			for _, why := range reasons {
+				if r.Reasons == nil {
+					r.Reasons = map[string]string{}
+				}
+				r.Reasons[why] = "waiting"
+			}
+			return r
+		},
+		Getenv: n.deps.Getenv,
+		Limits: proxy.Limits{
+			HeaderBytes: int(n.cfg.API.MaxHeader), BodyBytes: int(n.cfg.API.MaxBody), Conns: n.cfg.API.MaxConnections,
+		},
+		Logger: n.log, Registry: n.reg, NoDate: n.deps.NoDate,
+	})
+	return err
+}
+
+// newConsole makes the operators' side.
+func (n *Node) newConsole() (err error) {
+	if n.adminListener, err = n.listen("listen.admin", n.cfg.Listen.Admin); err != nil {
+		return err
+	}
+	token := ""
+	if f := n.cfg.Admin.TokenFile; f != "" {
+		secret, err := readSecret(f)
+		if err != nil {
+			return fmt.Errorf("admin.token_file: %w", err)
+		}
+		token = string(secret)
+	}
+	n.console = console.New(console.Config{
+		Listener: n.adminListener, Token: token, Log: n.log,
+		Metrics: promhttp.HandlerFor(n.reg, promhttp.HandlerOpts{Registry: n.reg}),
+	}, n, n, n, n)
+	return nil
+}
+
+// listen opens a TCP listener and sees to its end.
+func (n *Node) listen(key, addr string) (net.Listener, error) {
+	ln, err := n.deps.Listen("tcp", addr)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w: free the address or choose another", key, err)
+	}
+	n.closers = append(n.closers, func() { _ = ln.Close() })
+	return ln, nil
+}
+
+// Close frees what New opened, for a node that is not run.
+func (n *Node) Close() {
+	for i := len(n.closers) - 1; i >= 0; i-- {
+		n.closers[i]()
+	}
+	n.closers = nil
+}
+
+// Run runs the node until ctx ends, then stops it in order: no longer ready,
+// streams drained, leadership handed over, left, saved. Call it once.
+func (n *Node) Run(ctx context.Context) error {
+	defer n.Close()
+	n.loadSketch()
+	p := &n.parts
+	p.log = n.log
+	p.add("console", 5*time.Second, n.console.Run)
+	p.add("metrics", time.Second, n.refresh)
+	n.share.addParts(p)
+	p.add("consensus", 15*time.Second, n.raft.Run)
+	p.add("observe", 5*time.Second, n.observe.Run)
+	p.add("balance", time.Second, n.balance.Run)
+	p.add("sketch file", 30*time.Second, n.keepSketch)
+	p.add("proxy", 40*time.Second, n.proxy.Run)
+	n.log.Info().Str("id", string(n.id)).Str("api", n.apiListener.Addr().String()).Str("admin", n.adminListener.Addr().String()).
+		Str("cluster", n.clusterAddr).Str("version", Version()).Msg("router started")
+	stop := context.AfterFunc(ctx, func() { n.stopping.Store(true) })
+	defer stop()
+	err := p.run(ctx)
+	n.log.Info().Err(err).Msg("router stopped")
+	return err
+}
+
+// Ready reports whether this router should get traffic, and what is missing.
+func (n *Node) Ready() (bool, []string) {
+	var reasons []string
+	if n.stopping.Load() {
+		reasons = append(reasons, "shutting down")
+	}
+	if !n.share.warm() {
+		reasons = append(reasons, "first sketch snapshot")
+	}
+	if !n.factsLoaded() {
+		reasons = append(reasons, "committed facts")
+	}
+	return len(reasons) == 0, reasons
+}
+
+// factsGrace is how long a router that has no committed facts waits for them
+// before it serves without: a cluster without quorum must not keep it out.
+const factsGrace = 5 * time.Second
+
+func (n *Node) factsLoaded() bool {
+	return n.raft.Facts().Index > 0 || time.Since(n.started) > factsGrace
+}
+
+// newObserve makes loop 0.
+func (n *Node) newObserve() {
+	client := engineClient(n.deps.Dial)
+	n.closers = append(n.closers, client.CloseIdleConnections)
+	keys := map[string]string{}
+	for _, p := range n.cfg.Pools {
+		if p.APIKeyEnv != "" {
+			keys[p.Name] = n.deps.Getenv(p.APIKeyEnv)
+		}
+	}
+	reader := engine.NewReader(client, func(pool string) string { return keys[pool] })
+	n.observe = observe.New(observe.Config{Self: n.id, Interval: n.deps.ReadEvery}, n.store, reader, caches{n}, n.share.publish, n.log)
+}
+
+// sketchFile is where the index survives a restart.
+func (n *Node) sketchFile() string { return filepath.Join(n.cfg.Node.DataDir, "sketch") }
+
+func (n *Node) loadSketch() {
+	f, err := os.Open(n.sketchFile())
+	if errors.Is(err, os.ErrNotExist) {
+		return
+	}
+	if err == nil {
+		err = n.index.Load(f)
+		_ = f.Close()
+	}
+	if err != nil {
+		n.log.Warn().Err(err).Msg("saved sketch is unreadable, starting without it")
+	}
+}
+
+// sketchEvery is how often the index is written to disk.
+const sketchEvery = 30 * time.Second
+
+// keepSketch writes the index now and then, and when ctx ends.
+func (n *Node) keepSketch(ctx context.Context) error {
+	tick := time.NewTicker(sketchEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return n.saveSketch()
+		case now := <-tick.C:
+			n.index.Sweep(now)
+			if err := n.saveSketch(); err != nil {
+				n.log.Warn().Err(err).Msg("sketch could not be saved")
+			}
+		}
+	}
+}
