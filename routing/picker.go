@@ -36,9 +36,9 @@ type Config struct {
 	NearShare float64
 	// BlockTokens is an engine's KV block. Default 16 (vLLM's).
 	BlockTokens int
-	// HashTokens is the prompt depth that prefix_hash hashes to. Default 1024: past
-	// the system prompt that every request of a product shares, within what the
-	// turns of one chat share.
+	// HashTokens is the prompt depth that prefix_hash hashes to first; an overflow is
+	// hashed to four times that, and so on. Default 512: within common system
+	// prompts (a block and more: every request of a product shares its first block).
 	HashTokens int
 	// HashBound is how far above the mean a hashed replica's load may be. Default
 	// 1.25 (Mirrokni et al., Consistent Hashing with Bounded Loads, section 1).
@@ -90,7 +90,7 @@ func NewPicker(cfg Config, sk Sketch, cal *Calibration) *Picker {
 	orDefault(&cfg.PendingCredit, 0.7)
 	orDefault(&cfg.NearShare, 0.01)
 	orDefault(&cfg.BlockTokens, 16)
-	orDefault(&cfg.HashTokens, 1024)
+	orDefault(&cfg.HashTokens, 512)
 	orDefault(&cfg.HashBound, 1.25)
 	if cfg.Rand == nil {
 		cfg.Rand = rand.Uint64

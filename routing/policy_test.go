@@ -117,7 +117,7 @@ func chat(w *world, shared, tokens int, own uint64) *routing.Request {
 func TestPrefixHash(t *testing.T) {
 	w := newWorld(t, 8, routing.PrefixHash)
 	home := w.one(chat(w, 0, 3000, 1)).Replica.ID
-	for turn := 3000; turn < 30000; turn += 3000 {
+	for turn := 1000; turn < 30000; turn += 3000 {
 		if c := w.one(chat(w, 0, turn, 1)); c.Replica.ID != home || c.Reason != routing.ReasonHash {
 			t.Errorf("a turn of %d tokens went to %s for %s, the first to %s", turn, c.Replica.ID, c.Reason, home)
 		}
@@ -125,13 +125,16 @@ func TestPrefixHash(t *testing.T) {
 	// All requests of a product share the first blocks: they must spread all the same.
 	got := map[state.ReplicaID]int{}
 	for own := range uint64(400) {
-		got[w.one(chat(w, 512, 3000, own)).Replica.ID]++
+		c := w.one(chat(w, 1024, 9000, own))
+		got[c.Replica.ID]++
+		w.store.Begin(c.Replica, c.UncachedTokens)
 	}
 	for i := range 8 {
-		if n := got[id(i)]; n < 25 || n > 85 {
+		if n := got[id(i)]; n < 25 || n > 65 {
 			t.Errorf("%s got %d of 400: %v", id(i), n, got)
 		}
 	}
+	w = newWorld(t, 8, routing.PrefixHash)
 	// One that leaves takes only its own with it.
 	before := map[uint64]state.ReplicaID{}
 	for own := range uint64(200) {
