@@ -21,10 +21,14 @@ type Result struct {
 
 // Answer gives the sink that must see the answer's pieces, so that the next turn
 // of a chat finds its whole history. It is nil when nobody would remember it.
+//
+// An answer that was begun and given up has moved the hasher past the prompt's
+// end, so later attempts at the same request get nil.
 func (j *Job) Answer() api.AnswerSink {
-	if j.now.placement == nil {
+	if j.now.placement == nil || j.answered {
 		return nil
 	}
+	j.answered = true
 	j.hasher.BeginAnswer("assistant")
 	return &j.hasher
 }

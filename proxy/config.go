@@ -22,6 +22,7 @@ type Limits struct {
 	ReadStall    time.Duration // between two pieces of a request; 30 s
 	ReadTotal    time.Duration // for a whole request, head and body; 10 min
 	Idle         time.Duration // of a client connection between requests; 2 min
+	ConnAge      time.Duration // after which a client connection is closed behind an answer; 10 min
 	WriteStall   time.Duration // for a client to take 64 KiB of an answer; 30 s
 	Unacked      time.Duration // data on the wire that nobody acknowledges; 20 s
 	Drain        time.Duration // for requests under way at shutdown; 30 s
@@ -29,7 +30,6 @@ type Limits struct {
 
 	ReplicaConns   int // connections to one replica at a time; 4,096
 	UpstreamBuffer int // kernel receive buffer per upstream connection, bytes; 256 KiB
-	EventBytes     int // of one event of a stream; 16 MiB
 	UsageBytes     int // of an answer that is kept to read its usage; 1 MiB
 	ErrorBytes     int // of a replica's error answer; 1 MiB
 	Picks          int // past picks remembered for explain; 1,024
@@ -52,13 +52,13 @@ func (l *Limits) fill() {
 	dur(&l.ReadStall, 30*time.Second)
 	dur(&l.ReadTotal, 10*time.Minute)
 	dur(&l.Idle, 2*time.Minute)
+	dur(&l.ConnAge, 10*time.Minute)
 	dur(&l.WriteStall, 30*time.Second)
 	dur(&l.Unacked, 20*time.Second)
 	dur(&l.Drain, 30*time.Second)
 	def(&l.ClientBuffer, 256<<10)
 	def(&l.ReplicaConns, 4096)
 	def(&l.UpstreamBuffer, 256<<10)
-	def(&l.EventBytes, 16<<20)
 	def(&l.UsageBytes, 1<<20)
 	def(&l.ErrorBytes, 1<<20)
 	def(&l.Picks, 1024)
@@ -106,7 +106,7 @@ func (c *Config) Validate() error {
 	}
 	for name, v := range map[string]int{
 		"header bytes": c.Limits.HeaderBytes, "body bytes": c.Limits.BodyBytes, "connections": c.Limits.Conns,
-		"replica connections": c.Limits.ReplicaConns, "event bytes": c.Limits.EventBytes, "usage bytes": c.Limits.UsageBytes,
+		"replica connections": c.Limits.ReplicaConns, "usage bytes": c.Limits.UsageBytes,
 		"error bytes": c.Limits.ErrorBytes, "picks": c.Limits.Picks,
 	} {
 		if v < 0 {

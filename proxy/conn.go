@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"io"
 	"net"
 	"sync/atomic"
 	"time"
@@ -33,6 +34,7 @@ type clientConn struct {
 	reading  bool      // a request is being read, not answered; the serving goroutine's
 	state    atomic.Int32
 	closed   atomic.Bool
+	linger   bool // unread bytes are expected when it closes; the serving goroutine's
 }
 
 // NetConn lets others find what is wrapped.
@@ -88,10 +90,26 @@ func (c *clientConn) Close() error {
 	if c.closed.Swap(true) {
 		return net.ErrClosed
 	}
+	if c.linger {
+		c.lingerOn()
+	}
 	if c.watch != nil {
 		c.watch.remove(&c.hang)
 	}
 	return c.Conn.Close()
+}
+
+// lingerTime is how long a refused client may go on sending.
+const lingerTime = 2 * time.Second
+
+// lingerOn says goodbye and drops what the client still sends. Closing at once
+// would reset the connection and with it the answer that says what was wrong.
+func (c *clientConn) lingerOn() {
+	w, ok := c.Conn.(interface{ CloseWrite() error })
+	if !ok || w.CloseWrite() != nil || c.Conn.SetReadDeadline(time.Now().Add(lingerTime)) != nil {
+		return
+	}
+	_, _ = io.Copy(io.Discard, c.Conn)
 }
 
 // active says that the first byte of a request is there. Called by the serving

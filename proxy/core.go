@@ -129,22 +129,23 @@ type Ask struct {
 // Job is an admitted request. It belongs to one goroutine at a time, and must be
 // given back with Release when its last attempt has ended.
 type Job struct {
-	core   *Core
-	id     string
-	model  string // as the client named it
-	pool   *state.PoolView
-	ratio  *prefix.Ratio
-	hasher prefix.Hasher
-	total  prefix.Mark
-	marks  []prefix.Mark
-	tokens []int32
-	answer []prefix.Mark // scratch
-	depths []int32       // scratch
-	req    routing.Request
-	choice routing.Choice
-	tried  []state.ReplicaID
-	pick   Pick
-	now    attempt
+	core     *Core
+	id       string
+	model    string // as the client named it
+	pool     *state.PoolView
+	ratio    *prefix.Ratio
+	hasher   prefix.Hasher
+	total    prefix.Mark
+	marks    []prefix.Mark
+	tokens   []int32
+	answer   []prefix.Mark // scratch
+	answered bool          // the hasher has left the prompt's end
+	depths   []int32       // scratch
+	req      routing.Request
+	choice   routing.Choice
+	tried    []state.ReplicaID
+	pick     Pick
+	now      attempt
 }
 
 // attempt is what one dispatch holds.
@@ -166,7 +167,7 @@ func (c *Core) Admit(a *Ask) (*Job, error) {
 	}
 	j := c.jobs.Get().(*Job)
 	j.core, j.id, j.model, j.pool = c, a.ID, a.Request.Model, pool
-	j.tried, j.pick = j.tried[:0], Pick{}
+	j.tried, j.pick, j.answered = j.tried[:0], Pick{}, false
 	spec := &pool.Spec
 	j.ratio = c.ratios.For(spec.UpstreamName())
 

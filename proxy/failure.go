@@ -29,6 +29,13 @@ type failure struct {
 	body   []byte
 }
 
+// shuttingDown is for requests that the router's end cuts off.
+func shuttingDown() *api.Error {
+	e := api.Unavailable("shutdown", time.Second)
+	e.Code, e.Message = "shutting_down", "The router is shutting down. Try again."
+	return e
+}
+
 // broken is a replica that failed.
 func broken(reason string, retry bool) *failure {
 	return &failure{outcome: OutcomeFailed, retry: retry, reason: reason, err: api.BadGateway(reason)}
@@ -149,8 +156,8 @@ func seconds(d time.Duration) string {
 	return strconv.FormatInt(int64((d+time.Second-1)/time.Second), 10)
 }
 
-// readBounded reads a body up to limit bytes; a longer one is cut and its
-// connection not reused.
+// readBounded reads a body whole when it has at most limit bytes. Of a longer one
+// it returns what it has read, with errTooLong.
 func readBounded(x *exchange, limit int) ([]byte, error) {
 	var b []byte
 	for {
@@ -165,7 +172,7 @@ func readBounded(x *exchange, limit int) ([]byte, error) {
 		case err != nil:
 			return b, err
 		case len(b) > limit:
-			return b[:limit], errTooLong
+			return b, errTooLong
 		}
 	}
 }

@@ -27,7 +27,6 @@ type metrics struct {
 
 	panics       prometheus.Counter
 	refusedConns prometheus.Counter
-	conns        prometheus.GaugeFunc
 }
 
 func newMetrics(reg prometheus.Registerer) *metrics {

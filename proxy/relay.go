@@ -37,13 +37,14 @@ type relay struct {
 	whole  bool   // ahead is all of it
 	ahead  []byte // read before the answer began
 	tail   []byte // the end of a long answer that is no stream
-	total  int64  // bytes of such an answer
 
 	framer *sse.Framer
 	deltas api.Deltas
 	sink   api.AnswerSink
 	last   time.Time // when the last event came
 	failed error     // why the replica's side ended early
+	ended  bool      // the replica's side came to its proper end
+	stall  bool      // the client stopped taking bytes
 
 	read     api.Response // of a whole answer
 	finished bool
@@ -221,6 +222,12 @@ func (a *relay) SupportsBodyWriteTo() bool { return true }
 
 // WriteTo relays the rest of the answer: one Write per piece.
 func (a *relay) WriteTo(w io.Writer) (n int64, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			a.r.s.panicked(p)
+			a.failed, err = errBroken, errBroken
+		}
+	}()
 	write := func(p []byte) bool {
 		if len(p) == 0 {
 			return true
@@ -229,9 +236,8 @@ func (a *relay) WriteTo(w io.Writer) (n int64, err error) {
 		n += int64(m)
 		if werr != nil {
 			err = errClientGone
-			if cause := a.r.call.cause(); cause != nil {
-				err = cause
-			}
+			var t interface{ Timeout() bool }
+			a.stall = errors.As(werr, &t) && t.Timeout()
 		}
 		return werr == nil
 	}
@@ -245,6 +251,7 @@ func (a *relay) WriteTo(w io.Writer) (n int64, err error) {
 			return n, err
 		}
 		if rerr == io.EOF {
+			a.ended = true
 			return n, nil
 		}
 		a.failed = rerr
@@ -259,7 +266,7 @@ func (a *relay) WriteTo(w io.Writer) (n int64, err error) {
 func (a *relay) farewell() *api.Error {
 	switch {
 	case errors.Is(a.failed, errShutdown):
-		return api.Unavailable("shutdown", time.Second)
+		return shuttingDown()
 	case errors.Is(a.failed, errIdleTimeout):
 		return api.GatewayTimeout("idle_timeout")
 	case errors.Is(a.failed, errTotalTimeout):
@@ -276,6 +283,12 @@ func (a *relay) Read([]byte) (int, error) { return 0, errBroken }
 // CloseWithError is called by the HTTP server when the answer has been written,
 // with what went wrong.
 func (a *relay) CloseWithError(err error) error {
+	defer func() {
+		if p := recover(); p != nil {
+			a.r.s.panicked(p)
+			a.r.end(api.Internal().Status)
+		}
+	}()
 	a.finish(err)
 	return nil
 }
@@ -291,11 +304,14 @@ func (a *relay) finish(err error) {
 	res := Result{Outcome: OutcomeServed, Streamed: a.stream, Last: a.last}
 	status := r.status
 	switch {
-	case err == nil:
+	case err == nil && (a.whole || a.ended):
 		res.Whole = a.sink != nil
 	case a.failed == nil || errors.Is(a.failed, errClientGone):
 		res.Outcome = OutcomeAborted
 		status, r.reason = api.StatusClientClosed, "client_closed"
+		if a.stall {
+			r.reason = "write_stall"
+		}
 		r.s.metrics.disconnect.WithLabelValues(string(r.phase)).Inc()
 	case errors.Is(a.failed, errShutdown):
 		res.Outcome, r.reason = OutcomeAborted, "shutdown"

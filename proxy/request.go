@@ -43,8 +43,8 @@ type request struct {
 	first  time.Duration // until the first token; 0: none came
 
 	edits   []api.Edit
-	out     []byte // the body as replicas get it, where it differs
-	usage   bool   // out asks for usage that the client did not ask for
+	out     [][]byte // the body as the replica gets it
+	usage   bool     // out asks for usage that the client did not ask for
 	head    []byte
 	replica *state.ReplicaView
 

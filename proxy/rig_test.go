@@ -265,7 +265,9 @@ type rig struct {
 	once    sync.Once
 }
 
-type option func(cfg *Config, spec *state.PoolSpec)
+type poolSpec = state.PoolSpec
+
+type option func(cfg *Config, spec *poolSpec)
 
 func newRig(t testing.TB, w wire, handlers []func(e *engine, in *incoming) bool, opts ...option) *rig {
 	t.Helper()
@@ -285,7 +287,7 @@ func newRig(t testing.TB, w wire, handlers []func(e *engine, in *incoming) bool,
 		Core:      CoreConfig{Picker: inOrder{}, Ratios: prefix.NewRatios(16), Reporter: g.reports},
 		Listeners: []net.Listener{ln},
 		Dial:      func(ctx context.Context, addr string) (net.Conn, error) { return w.dial(ctx, "router", addr) },
-		Logger:    zerolog.Nop(), Registry: g.reg, NoDate: true,
+		Logger:    zerolog.New(zerolog.NewTestWriter(t)).Level(zerolog.ErrorLevel), Registry: g.reg, NoDate: true,
 		Limits: Limits{Drain: time.Second},
 	}
 	for _, o := range opts {

@@ -3,6 +3,7 @@ package proxy
 import (
 	"encoding/json"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -34,7 +35,7 @@ func (s *Server) handle(ctx *fasthttp.RequestCtx) {
 	if len(h.PeekAll("X-Request-Id")) > 1 {
 		r.id = requestID(nil)
 	}
-	if s.draining.Load() {
+	if s.draining.Load() || r.conn != nil && r.began.Sub(r.conn.accepted) > s.limits.ConnAge {
 		ctx.SetConnectionClose()
 	}
 	if fault := framing(h.RawHeaders()); fault != "" {
@@ -48,6 +49,41 @@ func (s *Server) handle(ctx *fasthttp.RequestCtx) {
 	s.route(ctx, r)
 }
 
+// expect decides whether a client that asks first may send its body.
+func (s *Server) expect(ctx *fasthttp.RequestCtx) int {
+	h := &ctx.Request.Header
+	var e *api.Error
+	path := string(ctx.Path())
+	switch fault := framing(h.RawHeaders()); {
+	case fault != "":
+		e = badFraming("The request is refused: " + fault + ".")
+	case allowed(path) == "":
+		e = api.NotFound()
+	case allowed(path) != postOnly || !ctx.IsPost():
+		e = api.MethodNotAllowed(allowed(path))
+	case h.ContentLength() > s.limits.BodyBytes:
+		e = api.BodyTooLarge(int64(s.limits.BodyBytes))
+	default:
+		if e = checkMedia(h.ContentType()); e == nil {
+			return http.StatusContinue
+		}
+	}
+	s.metrics.requests.WithLabelValues(unknownPool, strconv.Itoa(e.Status)).Inc()
+	s.writeError(ctx, requestID(h.Peek("X-Request-Id")), e)
+	return e.Status
+}
+
+// allowed is the methods a path takes, "" for a path that is not served.
+func allowed(path string) string {
+	switch ep := api.EndpointOf(path); {
+	case ep == api.Chat || ep == api.Completions || ep == api.Embeddings:
+		return postOnly
+	case ep == api.Models, path == "/livez", path == "/readyz", path == "/health":
+		return getOnly
+	}
+	return ""
+}
+
 // Paths that are served, beside /v1/models/{id}, with the methods they take.
 const (
 	getOnly  = "GET, HEAD, OPTIONS"
@@ -59,24 +95,20 @@ const (
 func (s *Server) route(ctx *fasthttp.RequestCtx, r *request) {
 	path := string(ctx.Path())
 	ep := api.EndpointOf(path)
-	allow := ""
-	switch {
-	case ep == api.Chat || ep == api.Completions || ep == api.Embeddings:
-		allow = postOnly
-	case ep == api.Models, path == "/livez", path == "/readyz", path == "/health":
-		allow = getOnly
-	case path == "*" && string(ctx.Method()) == fasthttp.MethodOptions:
+	method := string(ctx.Method())
+	allow := allowed(path)
+	if string(ctx.RequestURI()) == "*" && method == fasthttp.MethodOptions {
 		allow = "GET, HEAD, POST, OPTIONS"
-	default:
+	}
+	if allow == "" {
 		r.fail(api.NotFound())
 		return
 	}
-	method := string(ctx.Method())
 	switch {
 	case method == fasthttp.MethodOptions:
 		ctx.Response.Header.Set("Allow", allow)
 		r.answer(http.StatusNoContent, "", nil)
-	case !strings.Contains(allow, method) || method == "":
+	case !slices.Contains(strings.Split(allow, ", "), method):
 		ctx.Response.Header.Set("Allow", allow)
 		r.fail(api.MethodNotAllowed(allow))
 	case allow == postOnly:

@@ -64,6 +64,7 @@ func New(cfg Config) (*Server, error) {
 	s.http = &fasthttp.Server{
 		Handler:            s.handle,
 		ErrorHandler:       s.badRequest,
+		ExpectHandler:      s.expect,
 		ReadBufferSize:     s.limits.HeaderBytes,
 		MaxRequestBodySize: s.limits.BodyBytes,
 		IdleTimeout:        s.limits.Idle,
@@ -235,7 +236,7 @@ func (s *Server) drain() {
 		if !cut && !now.Before(end) {
 			cut = true
 			s.cancelAll(errShutdown)
-			end = now.Add(s.limits.WriteStall)
+			end = now.Add(time.Second) // for the farewells to leave
 		}
 		s.mu.Lock()
 		left := len(s.conns)
@@ -284,16 +285,31 @@ func (s *Server) cancelAll(cause error) {
 	}
 }
 
-// sweep closes upstream connections that have been idle too long.
+// sweep closes upstream connections that have been idle too long, and drops the
+// series of pools that are gone.
 func (s *Server) sweep(ctx context.Context) {
 	t := time.NewTicker(time.Second)
 	defer t.Stop()
+	known := make(map[string]bool)
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case now := <-t.C:
-			s.up.sweep(s.core.store.View(), now)
+			v := s.core.store.View()
+			s.up.sweep(v, now)
+			for name := range known {
+				known[name] = false
+			}
+			for _, p := range v.Pools {
+				known[p.Spec.Name] = true
+			}
+			for name, listed := range known {
+				if !listed {
+					s.metrics.forget(name)
+					delete(known, name)
+				}
+			}
 		}
 	}
 }
@@ -303,6 +319,7 @@ func (s *Server) sweep(ctx context.Context) {
 func (s *Server) badRequest(ctx *fasthttp.RequestCtx, err error) {
 	if c, ok := ctx.Conn().(*clientConn); ok {
 		c.answering()
+		c.linger = true
 	}
 	var small *fasthttp.ErrSmallBuffer
 	var timeout net.Error

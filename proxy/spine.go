@@ -37,7 +37,7 @@ func (r *request) complete(ep api.Endpoint) {
 	}
 	r.pool = r.job.Pool().Spec.Name
 	if err := r.arm(); err != nil {
-		r.fail(api.Unavailable("shutdown", time.Second))
+		r.fail(shuttingDown())
 		return
 	}
 	r.call.end = r.began.Add(orDefault(r.job.Pool().Spec.TotalTimeout, defaultTotal))
@@ -117,11 +117,8 @@ func (r *request) attempt(replica *state.ReplicaView) *failure {
 			firstByte: orDefault(spec.FirstByteTimeout, defaultFirstByte),
 			idle:      orDefault(spec.IdleTimeout, defaultIdle),
 		}}
-		out := outgoing{body: r.body}
-		if r.out != nil {
-			out.body = r.out
-		}
-		r.head = appendRequest(r.head[:0], upstreamPath(r.ask.Endpoint), pool.addr, r.fields(spec), len(out.body))
+		out := outgoing{body: r.out}
+		r.head = appendRequest(r.head[:0], upstreamPath(r.ask.Endpoint), pool.addr, r.fields(spec), out.size())
 		out.head = r.head
 		r.x.onConnect = func() { r.phase = phaseWaiting }
 		if err := r.x.send(&out); err != nil {
@@ -158,7 +155,7 @@ func (r *request) fields(spec *state.PoolSpec) []byte {
 
 // prepare splices what this replica must see differently.
 func (r *request) prepare(spec *state.PoolSpec, replica *state.ReplicaView) {
-	r.edits, r.out, r.usage = r.edits[:0], nil, false
+	r.edits, r.usage = r.edits[:0], false
 	if name := spec.UpstreamName(); name != r.ask.Model {
 		r.edits = r.ask.RenameModel(r.edits, name)
 	}
@@ -167,9 +164,7 @@ func (r *request) prepare(spec *state.PoolSpec, replica *state.ReplicaView) {
 		r.edits = r.ask.AskUsage(r.edits)
 		r.usage = len(r.edits) > n
 	}
-	if len(r.edits) > 0 {
-		r.out = api.Splice(make([]byte, 0, api.SplicedLen(r.body, r.edits)), r.body, r.edits)
-	}
+	r.out = splice(r.out[:0], r.body, r.edits)
 }
 
 // accept takes a good response: an event stream is looked into as far as its first
@@ -229,7 +224,7 @@ func (r *request) refuse(f *failure) {
 		return
 	case cause != nil:
 		r.ctx.SetConnectionClose()
-		r.fail(api.Unavailable("shutdown", time.Second))
+		r.fail(shuttingDown())
 		return
 	}
 	if f.outcome == OutcomeBusy && r.job.Attempts() > 0 {

@@ -6,11 +6,14 @@ import (
 	"errors"
 	"io"
 	"net"
+	"slices"
 	"strconv"
 	"syscall"
 	"time"
 
 	"github.com/valyala/fasthttp"
+
+	"github.com/hearsay-llm/hearsay/proxy/api"
 )
 
 // sendPiece is how much of a request body one write deadline covers.
@@ -22,7 +25,36 @@ var errBadResponse = errors.New("bad response")
 // outgoing is a request as a replica gets it. The slices are only read.
 type outgoing struct {
 	head []byte // request line and headers, to the empty line included
-	body []byte
+	body [][]byte
+}
+
+// splice appends the pieces of body with edits made to it. Nothing is copied: a
+// long prompt is not moved for the sake of a few bytes. Edits must not overlap and
+// are sorted in place.
+func splice(dst [][]byte, body []byte, edits []api.Edit) [][]byte {
+	slices.SortStableFunc(edits, func(a, b api.Edit) int { return a.Span.Start - b.Span.Start })
+	at := 0
+	for _, e := range edits {
+		if e.Span.Start > at {
+			dst = append(dst, body[at:e.Span.Start])
+		}
+		if e.With != "" {
+			dst = append(dst, []byte(e.With))
+		}
+		at = e.Span.End
+	}
+	if at < len(body) {
+		dst = append(dst, body[at:])
+	}
+	return dst
+}
+
+// size is the length of the body.
+func (o *outgoing) size() (n int) {
+	for _, p := range o.body {
+		n += len(p)
+	}
+	return n
 }
 
 // waits are the limits that roll while an exchange runs.
@@ -109,25 +141,30 @@ func (x *exchange) connect(fresh bool) error {
 
 func (x *exchange) write(out *outgoing) error {
 	c := x.conn
-	if err := c.SetWriteDeadline(x.call.until(time.Now(), x.waits.idle)); err != nil {
+	var store [8][]byte
+	batch, size := append(net.Buffers(store[:0]), out.head), len(out.head)
+	flush := func() error {
+		if err := c.SetWriteDeadline(x.call.until(time.Now(), x.waits.idle)); err != nil {
+			return err
+		}
+		bufs := batch
+		_, err := bufs.WriteTo(c.Conn) // one writev where the connection is plain TCP
+		batch, size = batch[:0], 0
 		return err
 	}
-	piece := out.body[:min(len(out.body), sendPiece)]
-	var err error
-	if c.raw != nil && c.base == c.Conn {
-		bufs := net.Buffers{out.head, piece} // one writev
-		_, err = bufs.WriteTo(c.Conn)
-	} else if _, err = c.Write(out.head); err == nil && len(piece) > 0 {
-		_, err = c.Write(piece)
-	}
-	for rest := out.body[len(piece):]; err == nil && len(rest) > 0; {
-		n := min(len(rest), sendPiece)
-		if err = c.SetWriteDeadline(x.call.until(time.Now(), x.waits.idle)); err == nil {
-			_, err = c.Write(rest[:n])
+	for _, p := range out.body {
+		for len(p) > 0 {
+			if size >= sendPiece {
+				if err := flush(); err != nil {
+					return err
+				}
+			}
+			n := min(len(p), sendPiece-size)
+			batch, size = append(batch, p[:n]), size+n
+			p = p[n:]
 		}
-		rest = rest[n:]
 	}
-	return err
+	return flush()
 }
 
 // readHead reads the head of the final response, skipping interim ones.

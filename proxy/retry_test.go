@@ -1,0 +1,310 @@
+package proxy
+
+import (
+	"context"
+	"net"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+)
+
+const tooLongPrompt = `{"error":{"message":"This model's maximum context length is 4096 tokens.","type":"BadRequestError","param":null,"code":400}}`
+
+// A client's mistake goes back as the engine said it, is tried nowhere else, and
+// neither blames nor clears the replica.
+func TestClientMistakesAreNotRetried(t *testing.T) {
+	over(t, func(t *testing.T, w wire) {
+		g := newRig(t, w, handlers(says(jsonAnswer(400, tooLongPrompt)), says(jsonAnswer(200, good))))
+		for range 3 {
+			if r := g.chat(ask); r.StatusCode != 400 || r.body != tooLongPrompt {
+				t.Errorf("got %d %q", r.StatusCode, r.body)
+			}
+		}
+		if n, _ := g.engines[1].seen(); n != 0 {
+			t.Errorf("the other engine got %d", n)
+		}
+		if s := g.reports.take(); s != "e1 rejected, e1 rejected, e1 rejected" {
+			t.Errorf("reports %q", s)
+		}
+	})
+}
+
+func TestBrokenReplicaIsLeftForAnother(t *testing.T) {
+	ok := says(jsonAnswer(200, good))
+	f := func(name string, w wire, reason, report string, first func(*engine, *incoming) bool, opts ...option) {
+		t.Run(name, func(t *testing.T) {
+			g := newRig(t, w, handlers(first, ok), opts...)
+			r := g.chat(ask, "x-hearsay-debug: 1")
+			if r.StatusCode != 200 || r.body != good || r.Header.Get("X-Hearsay-Attempts") != "2" || r.Header.Get("X-Hearsay-Replica") != "e2" {
+				t.Errorf("got %d %q %v", r.StatusCode, r.body, r.Header)
+			}
+			if s := g.reports.take(); s != report+", e2 served" {
+				t.Errorf("reports %q", s)
+			}
+			if got := g.metric("hearsay_retries_total", "pool", "chat", "reason", reason); got != 1 {
+				t.Errorf("retries for %s: %v", reason, got)
+			}
+			g.stop()
+		})
+	}
+	w := loopback{t}
+	f("500", w, "status_5xx", "e1 failed", says(jsonAnswer(500, `{"error":{"message":"x"}}`)))
+	f("empty 500", w, "status_5xx", "e1 failed", says("HTTP/1.1 500 X\r\nContent-Length: 0\r\n\r\n"))
+	f("503", w, "busy", "e1 busy 2s", says(jsonAnswer(503, `{"error":{"message":"The request queue is full."}}`, "Retry-After: 2")))
+	f("429 without a word on when", w, "busy", "e1 busy 1s", says(jsonAnswer(429, `{"error":"Model is overloaded","error_type":"overloaded"}`)))
+	f("429 that asks for a week", w, "busy", "e1 busy 5m0s", says(jsonAnswer(429, `{}`, "Retry-After: 561635")))
+	f("closes without an answer", w, "transport", "e1 failed", func(*engine, *incoming) bool { return false })
+	f("half a head", w, "transport", "e1 failed", func(_ *engine, in *incoming) bool { _ = in.write("HTTP/1.1 200 OK\r\nContent-"); return false })
+	f("no HTTP", w, "bad_response", "e1 failed", says("what?\r\n\r\n"))
+	f("redirect", w, "bad_response", "e1 failed", says("HTTP/1.1 302 X\r\nLocation: http://127.0.0.1:1/\r\nContent-Length: 0\r\n\r\n"))
+	f("switching protocols", w, "bad_response", "e1 failed", says("HTTP/1.1 101 X\r\n\r\n"))
+	f("half a body", w, "transport", "e1 failed", func(_ *engine, in *incoming) bool {
+		_ = in.write("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{")
+		return false
+	})
+	f("error in a 200", w, "error_event", "e1 failed", says(jsonAnswer(200, `{"object":"error","message":"x","code":500}`)))
+	f("refused", w, "connect", "e1 failed", ok, func(cfg *Config, _ *poolSpec) {
+		dial, n := cfg.Dial, new(atomic.Int32)
+		cfg.Dial = func(ctx context.Context, addr string) (net.Conn, error) {
+			if n.Add(1) == 1 {
+				return nil, syscall.ECONNREFUSED
+			}
+			return dial(ctx, addr)
+		}
+	})
+}
+
+func TestNothingLeftToTry(t *testing.T) {
+	f := func(name string, handlers []func(*engine, *incoming) bool, status int, in, retryAfter string) {
+		t.Helper()
+		g := newRig(t, loopback{t}, handlers)
+		r := g.chat(ask)
+		if r.StatusCode != status || !strings.Contains(r.body, in) || !strings.Contains(r.body, `"error"`) || r.Header.Get("Retry-After") != retryAfter {
+			t.Errorf("%s: got %d %q %v", name, r.StatusCode, r.body, r.Header)
+		}
+		if ct := r.Header.Get("Content-Type"); !strings.HasPrefix(ct, "application/json") {
+			t.Errorf("%s: content type %q", name, ct)
+		}
+		g.stop()
+	}
+	text := func(status, body string) func(*engine, *incoming) bool {
+		return says("HTTP/1.1 " + status + " X\r\nContent-Type: text/plain\r\nContent-Length: " + seconds(time.Duration(len(body))*time.Second) + "\r\n\r\n" + body)
+	}
+	f("no replica at all", nil, 503, `"code":"no_replica"`, "5")
+	f("all refuse with 500 in JSON", handlers(says(jsonAnswer(500, `{"error":{"message":"mine"}}`))), 500, "mine", "")
+	f("HTML", handlers(text("500", "<html>oops</html>")), 502, `"code":"upstream_error"`, "")
+	f("JSON array", handlers(says(jsonAnswer(500, `[1]`))), 502, `"code":"upstream_error"`, "")
+	f("text with 404", handlers(text("404", "nope")), 404, `"type":"invalid_request_error"`, "")
+	f("older error form", handlers(says(jsonAnswer(400, `{"object":"error","message":"m","type":"BadRequestError","param":null,"code":400,"x":"error"}`))), 400, `"object":"error"`, "")
+	f("all at 429", handlers(says(jsonAnswer(429, `{"error":{"message":"a"}}`, "Retry-After: 7")), says(jsonAnswer(429, `{"error":{"message":"b"}}`, "Retry-After: 9"))), 429, `"b"`, "7")
+	f("loading", handlers(says(jsonAnswer(503, `{"error":{"code":503,"message":"Loading model","type":"unavailable_error"}}`))), 503, "Loading model", "1")
+	f("text with 503", handlers(text("503", "The request queue is full.")), 503, `"code":"overloaded"`, "1")
+	f("stream without an event", handlers(streams()), 502, `"code":"upstream_error"`, "")
+}
+
+// The engine closes idle connections after 5 s, as uvicorn does: no request may be
+// lost to that, and none executed twice.
+func TestKeepAliveRace(t *testing.T) {
+	inBubble(t, func(t *testing.T, w wire) {
+		big := strings.Replace(ask, "Hello there", strings.Repeat("word ", 600<<10), 1)
+		g := newRig(t, w, handlers(func(_ *engine, in *incoming) bool {
+			if in.write(jsonAnswer(200, good)) != nil {
+				return false
+			}
+			_ = in.conn.SetReadDeadline(time.Now().Add(5 * time.Second))
+			_, err := in.br.Peek(1)
+			_ = in.conn.SetReadDeadline(time.Time{})
+			return err == nil
+		}), func(_ *Config, s *poolSpec) { s.RetryAttempts = 1 })
+		n := 0
+		for _, gap := range []time.Duration{100 * time.Millisecond, 3900 * time.Millisecond, 3999 * time.Millisecond, 4 * time.Second, 4900 * time.Millisecond, 4999 * time.Millisecond, 5 * time.Second, 5001 * time.Millisecond, 5100 * time.Millisecond} {
+			for i := range 6 {
+				body := ask
+				if i == 5 {
+					body = big
+				}
+				time.Sleep(gap)
+				if r := g.chat(body); r.StatusCode != 200 {
+					t.Errorf("gap %v: %d %q", gap, r.StatusCode, r.body)
+				}
+				n++
+			}
+		}
+		if got, _ := g.engines[0].seen(); got != n {
+			t.Errorf("%d requests were executed, want %d", got, n)
+		}
+		if g.engines[0].dials >= n {
+			t.Error("no connection was reused")
+		}
+	})
+}
+
+// A reused connection that turns out closed is replaced once, without blame; a new
+// one that closes is a failure.
+func TestOneResendOnAReusedConnection(t *testing.T) {
+	over(t, func(t *testing.T, w wire) {
+		g := newRig(t, w, handlers(func(_ *engine, in *incoming) bool {
+			if in.n == 2 {
+				return false // closed with the request unread, as far as anyone can tell
+			}
+			return in.write(jsonAnswer(200, good)) == nil
+		}))
+		for range 4 {
+			if r := g.chat(ask); r.StatusCode != 200 {
+				t.Errorf("got %d %q", r.StatusCode, r.body)
+			}
+		}
+		if s := g.reports.take(); s != "e1 served, e1 served, e1 served, e1 served" {
+			t.Errorf("reports %q", s)
+		}
+		if d := g.engines[0].dials; d < 2 || d > 4 {
+			t.Errorf("%d connections", d)
+		}
+	})
+}
+
+// The usage we ask for is ours: an engine that refuses the field is asked without
+// it, and not again.
+func TestEngineThatRefusesStreamOptions(t *testing.T) {
+	g := newRig(t, loopback{t}, handlers(func(_ *engine, in *incoming) bool {
+		if strings.Contains(string(in.body), "stream_options") {
+			return in.write(jsonAnswer(400, `{"error":{"message":"unknown field stream_options","code":400}}`)) == nil
+		}
+		return in.write(streamHead+chunk(role)+chunk(word)+chunk(done)+lastChunk) == nil
+	}))
+	for range 2 {
+		if r := g.chat(askStream); r.StatusCode != 200 || r.body != role+word+done {
+			t.Errorf("got %d %q", r.StatusCode, r.body)
+		}
+	}
+	if n, _ := g.engines[0].seen(); n != 3 {
+		t.Errorf("%d requests", n)
+	}
+	// A client that asks itself hears the engine.
+	if r := g.chat(askUsage); r.StatusCode != 400 {
+		t.Errorf("got %d", r.StatusCode)
+	}
+	if s := g.reports.take(); s != "e1 served, e1 served, e1 rejected" {
+		t.Errorf("reports %q", s)
+	}
+}
+
+func TestTimeouts(t *testing.T) {
+	opts := func(_ *Config, s *poolSpec) {
+		s.ConnectTimeout, s.FirstByteTimeout, s.IdleTimeout, s.TotalTimeout = time.Second, 45*time.Second, 5*time.Second, 10*time.Minute
+	}
+	run := func(name string, handlers []func(*engine, *incoming) bool, f func(t *testing.T, g *rig)) {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, w wire) { f(t, newRig(t, w, handlers, opts)) })
+		})
+	}
+	run("a slow but living stream goes on", handlers(func(_ *engine, in *incoming) bool {
+		_ = in.write(streamHead)
+		for range 100 {
+			_ = in.write(chunk(word))
+			time.Sleep(4 * time.Second)
+		}
+		return in.write(chunk(done)+lastChunk) == nil
+	}), func(t *testing.T, g *rig) {
+		if r := g.chat(askStream); r.err != nil || r.body != strings.Repeat(word, 100)+done {
+			t.Errorf("got %d bytes, %v", len(r.body), r.err)
+		}
+	})
+	run("an answer that needs 40 s", handlers(func(_ *engine, in *incoming) bool {
+		time.Sleep(40 * time.Second)
+		return in.write(jsonAnswer(200, good)) == nil
+	}), func(t *testing.T, g *rig) {
+		if r := g.chat(ask); r.StatusCode != 200 {
+			t.Errorf("got %d", r.StatusCode)
+		}
+	})
+	run("a stream that falls silent", handlers(func(e *engine, in *incoming) bool {
+		_ = in.write(streamHead + chunk(word+word+word))
+		e.waitGone(in)
+		return false
+	}), func(t *testing.T, g *rig) {
+		began := time.Now()
+		r := g.chat(askStream)
+		if d := time.Since(began); d < 5*time.Second || d > 6*time.Second {
+			t.Errorf("ended after %v", d)
+		}
+		if r.err == nil || !strings.HasPrefix(r.body, word+word+word+`data: {"error":`) || strings.Contains(r.body, "[DONE]") {
+			t.Errorf("got %q, %v", r.body, r.err)
+		}
+		time.Sleep(time.Second)
+		if _, n := g.engines[0].seen(); n != 1 || g.inFlight() != 0 {
+			t.Errorf("engine closed %d, in-flight %d", n, g.inFlight())
+		}
+		if s := g.reports.take(); s != "e1 timeout" {
+			t.Errorf("reports %q", s)
+		}
+	})
+	run("a head and then nothing goes to another", handlers(func(e *engine, in *incoming) bool {
+		_ = in.write(streamHead)
+		e.waitGone(in)
+		return false
+	}, streams(role, done)), func(t *testing.T, g *rig) {
+		began := time.Now()
+		if r := g.chat(askStream); r.body != role+done {
+			t.Errorf("got %q", r.body)
+		}
+		if d := time.Since(began); d < 45*time.Second || d > 46*time.Second {
+			t.Errorf("moved after %v", d)
+		}
+		if s := g.reports.take(); s != "e1 timeout, e2 served" {
+			t.Errorf("reports %q", s)
+		}
+	})
+	run("the total limit ends everything", handlers(func(_ *engine, in *incoming) bool {
+		_ = in.write(streamHead)
+		for in.write(chunk(word)) == nil {
+			time.Sleep(time.Second)
+		}
+		return false
+	}), func(t *testing.T, g *rig) {
+		began := time.Now()
+		r := g.chat(askStream)
+		if d := time.Since(began); d < 10*time.Minute || d > 10*time.Minute+2*time.Second {
+			t.Errorf("ended after %v", d)
+		}
+		if r.err == nil || !strings.Contains(r.body, "upstream_timeout") {
+			t.Errorf("got %.100q, %v", r.body, r.err)
+		}
+	})
+	run("a half event waits for its rest", handlers(func(_ *engine, in *incoming) bool {
+		_ = in.write(streamHead + chunk(role) + chunk(word[:20]))
+		time.Sleep(4 * time.Second)
+		return in.write(chunk(word[20:])+chunk(done)+lastChunk) == nil
+	}), func(t *testing.T, g *rig) {
+		if r := g.chat(askStream); r.body != role+word+done || r.err != nil {
+			t.Errorf("got %q, %v", r.body, r.err)
+		}
+	})
+}
+
+func TestConnectTimeout(t *testing.T) {
+	inBubble(t, func(t *testing.T, w wire) {
+		g := newRig(t, w, handlers(says(jsonAnswer(200, good)), says(jsonAnswer(200, good))), func(cfg *Config, _ *poolSpec) {
+			dial := cfg.Dial
+			cfg.Dial = func(ctx context.Context, addr string) (net.Conn, error) {
+				if addr == "e1:80" {
+					<-ctx.Done()
+					return nil, ctx.Err()
+				}
+				return dial(ctx, addr)
+			}
+		})
+		began := time.Now()
+		if r := g.chat(ask); r.StatusCode != 200 {
+			t.Errorf("got %d", r.StatusCode)
+		}
+		if d := time.Since(began); d < 2*time.Second || d > 3*time.Second {
+			t.Errorf("took %v", d)
+		}
+		if s := g.reports.take(); s != "e1 timeout, e2 served" {
+			t.Errorf("reports %q", s)
+		}
+	})
+}
