@@ -21,7 +21,7 @@ func (s *Server) handle(ctx *fasthttp.RequestCtx) {
 		if p := recover(); p != nil {
 			s.panicked(p)
 			r.abandon()
-			ctx.Response.Reset()
+			clearResponse(&ctx.Response)
 			r.fail(api.Internal())
 			ctx.SetConnectionClose()
 		}
@@ -220,6 +220,15 @@ func (r *request) answerJSON(status int, v any) {
 		return
 	}
 	r.answer(status, "application/json", b)
+}
+
+// clearResponse takes back what was set. The library's Reset would also forget how
+// the server was told to write headers.
+func clearResponse(resp *fasthttp.Response) {
+	resp.ResetBody()
+	for _, k := range resp.Header.PeekKeys() {
+		resp.Header.DelBytes(append([]byte(nil), k...))
+	}
 }
 
 // writeError answers with an error in OpenAI's shape.

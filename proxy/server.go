@@ -335,7 +335,6 @@ func (s *Server) badRequest(ctx *fasthttp.RequestCtx, err error) {
 		e = badFraming("The request is not valid HTTP.")
 	}
 	s.metrics.requests.WithLabelValues(unknownPool, strconv.Itoa(e.Status)).Inc()
-	ctx.Response.Reset()
 	s.writeError(ctx, requestID(nil), e)
 	ctx.SetConnectionClose()
 }

@@ -263,7 +263,8 @@ func (a *relay) plain() {
 	if r.ctx.ConnRequestNum() > 1 {
 		// An answer before it may still lie in the server's buffer.
 		a.finish(errClientGone)
-		r.ctx.Error("", http.StatusHTTPVersionNotSupported)
+		clearResponse(resp)
+		resp.SetStatusCode(http.StatusHTTPVersionNotSupported)
 		return
 	}
 	r.phase = phaseStreaming
