@@ -26,6 +26,9 @@ type Desired struct {
 // Actual is what an actuator has for one pool's role.
 type Actual struct {
 	Instances []Instance // in id order, those being stopped included
+	// Prefix begins the ids of all replicas of this actuator's own, those that are
+	// gone included, and of no others. Empty: there never are any.
+	Prefix string
 	// DryRun says that nothing is ever started or stopped: the wish was recorded.
 	DryRun bool
 }

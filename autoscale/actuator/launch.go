@@ -1,0 +1,114 @@
+package actuator
+
+import (
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// markerName is the environment variable by which a process is found whose pid was
+// not recorded before its starter died.
+const markerName = "HEARSAY_PROCESS"
+
+// maxLogBytes is the size at which a log file is set aside when its process starts.
+const maxLogBytes = 16 << 20
+
+// launch starts r's process. The intent is recorded first: a router that dies in
+// between leaves a process that the next one finds by its marker.
+func (p *Process) launch(b *book, r *record) error {
+	if r.Port == 0 || !r.WasReady {
+		port, err := p.freePort(b)
+		if err != nil {
+			return err
+		}
+		r.Port = port
+	}
+	r.Marker = rand.Text()
+	if err := b.write(); err != nil {
+		return err
+	}
+	pid, err := p.exec(r)
+	if err != nil {
+		r.Marker = ""
+		return err
+	}
+	r.PID, r.Started, r.StartedAt = pid, started(pid), time.Now()
+	p.log.Info().Str("replica", r.ID).Int("pid", pid).Int("port", r.Port).Str("decision", r.Decision).Msg("process started")
+	return b.write()
+}
+
+func (p *Process) exec(r *record) (int, error) {
+	fill := strings.NewReplacer("{port}", strconv.Itoa(r.Port), "{pool}", r.Pool, "{model}", r.Model,
+		"{role}", string(r.Role), "{id}", r.ID)
+	args := make([]string, len(p.cfg.Command))
+	for i, a := range p.cfg.Command {
+		args[i] = fill.Replace(a)
+	}
+	path := p.logFile(r)
+	if s, err := os.Stat(path); err == nil && s.Size() > maxLogBytes {
+		if err := os.Rename(path, path+".1"); err != nil {
+			return 0, err
+		}
+	}
+	log, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return 0, err
+	}
+	defer log.Close()
+	c := exec.Command(args[0], args[1:]...)
+	c.Stdout, c.Stderr = log, log
+	c.Env = append(os.Environ(), markerName+"="+r.Marker)
+	// A group of its own: a signal to the router's is not one to the engines.
+	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err := c.Start(); err != nil {
+		return 0, err
+	}
+	pid := c.Process.Pid
+	return pid, c.Process.Release() // reap collects it
+}
+
+func (p *Process) freePort(b *book) (int, error) {
+	var held []net.Listener
+	defer func() {
+		for _, l := range held {
+			l.Close()
+		}
+	}()
+	for range 64 {
+		l, err := net.Listen("tcp", net.JoinHostPort(p.cfg.Address, "0"))
+		if err != nil {
+			return 0, fmt.Errorf("find a port: %w", err)
+		}
+		held = append(held, l)
+		port := l.Addr().(*net.TCPAddr).Port
+		if !slices.ContainsFunc(b.Processes, func(r *record) bool { return r.Port == port }) {
+			return port, nil
+		}
+	}
+	return 0, errors.New("find a port: none is free")
+}
+
+// reap collects an ended child. For a process that is not this one's child it does
+// nothing: its parent, or init, collects it.
+func reap(pid int) {
+	var ws syscall.WaitStatus
+	for {
+		_, err := syscall.Wait4(pid, &ws, syscall.WNOHANG, nil)
+		if !errors.Is(err, syscall.EINTR) {
+			return
+		}
+	}
+}
+
+func isGroupLeader(pid int) bool {
+	g, err := syscall.Getpgid(pid)
+	return err == nil && g == pid
+}

@@ -1,0 +1,316 @@
+package actuator
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/hearsay-llm/hearsay/state"
+)
+
+const (
+	firstBackOff = time.Second // after a child's first unexpected end
+	maxBackOff   = time.Minute
+	soundAfter   = time.Minute // running this long, earlier ends are forgotten
+	probeTimeout = time.Second
+	maxProcesses = 256 // per directory
+)
+
+// ProcessConfig is what a Process needs.
+type ProcessConfig struct {
+	// Dir keeps the record of the processes, their logs, and the lock. Routers on
+	// one machine that share it share the processes: whichever leads, adopts them.
+	Dir string
+	// Host names this machine in the replicas' ids. Default: the host name. The
+	// replicas of another host are never touched: leadership moving there means
+	// that nobody resizes what runs here until it returns.
+	Host string
+	// Command is the argument list that starts one engine. In each argument {port},
+	// {pool}, {model}, {role} and {id} are replaced.
+	Command []string
+	// Address is where the engine listens and is probed. Default 127.0.0.1.
+	Address string
+	// HealthPath answers 200 once the engine is ready. Default /health.
+	HealthPath string
+	Engine     state.EngineKind // of the replicas. Default: the pool's
+	Log        zerolog.Logger
+}
+
+// Process runs engines as processes of this machine. They outlive the router that
+// started them: another router that leads here adopts them, by pid and start time.
+// Safe for concurrent use, also by several processes that share Dir.
+type Process struct {
+	cfg  ProcessConfig
+	log  zerolog.Logger
+	http *http.Client
+}
+
+// NewProcess checks the configuration and starts nothing.
+func NewProcess(cfg ProcessConfig) (*Process, error) {
+	if cfg.Dir == "" {
+		return nil, errors.New("process actuator: dir is empty")
+	}
+	if len(cfg.Command) == 0 || !slices.ContainsFunc(cfg.Command, func(a string) bool { return strings.Contains(a, "{port}") }) {
+		return nil, errors.New("process actuator: the command must name {port}")
+	}
+	if cfg.Host == "" {
+		h, err := os.Hostname()
+		if err != nil {
+			return nil, fmt.Errorf("process actuator: %w", err)
+		}
+		cfg.Host = h
+	}
+	cfg.Address = cmp.Or(cfg.Address, "127.0.0.1")
+	cfg.HealthPath = cmp.Or(cfg.HealthPath, "/health")
+	return &Process{
+		cfg: cfg,
+		log: cfg.Log.With().Str("component", "actuator").Logger(),
+		http: &http.Client{
+			Timeout:       probeTimeout,
+			Transport:     &http.Transport{DisableKeepAlives: true},
+			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		},
+	}, nil
+}
+
+func (p *Process) prefix() string { return "process:" + p.cfg.Host + ":" }
+
+// List says what runs for a target.
+func (p *Process) List(ctx context.Context, k state.TargetKey) (state.Actual, error) {
+	ready, err := p.probeAll(ctx)
+	if err != nil {
+		return state.Actual{}, err
+	}
+	var a state.Actual
+	err = p.locked(ctx, func(b *book) error {
+		p.refresh(b, ready)
+		a = p.actual(b, k, ready)
+		return nil
+	})
+	return a, err
+}
+
+// Ensure starts what is missing, starts again what ended unasked, and stops what
+// may be removed.
+func (p *Process) Ensure(ctx context.Context, d state.Desired) (state.Actual, error) {
+	ready, err := p.probeAll(ctx)
+	if err != nil {
+		return state.Actual{}, err
+	}
+	var a state.Actual
+	err = p.locked(ctx, func(b *book) error {
+		if err := b.pass(&d); err != nil {
+			return err
+		}
+		p.refresh(b, ready)
+		p.stop(b, &d)
+		err := p.start(b, &d)
+		a = p.actual(b, d.Target, ready)
+		return err
+	})
+	return a, err
+}
+
+// probeAll asks every recorded process whether it is ready, without holding the
+// lock meanwhile. The key is the marker, which no two starts share.
+func (p *Process) probeAll(ctx context.Context) (map[string]bool, error) {
+	var list []*record
+	err := p.locked(ctx, func(b *book) error {
+		list = b.Processes
+		return nil
+	})
+	ready := map[string]bool{}
+	for _, r := range list {
+		if r.PID != 0 && started(r.PID) == r.Started {
+			ready[r.Marker] = p.probe(ctx, r)
+		}
+	}
+	return ready, err
+}
+
+func (p *Process) probe(ctx context.Context, r *record) bool {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, p.url(r)+p.cfg.HealthPath, nil)
+	if err != nil {
+		return false
+	}
+	res, err := p.http.Do(req)
+	if err != nil {
+		return false
+	}
+	return res.Body.Close() == nil && res.StatusCode == http.StatusOK
+}
+
+func (p *Process) url(r *record) string {
+	return "http://" + net.JoinHostPort(p.cfg.Address, strconv.Itoa(r.Port))
+}
+
+// refresh brings the records up to what the system says.
+func (p *Process) refresh(b *book, ready map[string]bool) {
+	now := time.Now()
+	for _, r := range b.Processes {
+		if r.PID == 0 && r.Marker != "" { // a start whose end was not recorded
+			pid, err := findMarked(r.Marker)
+			if err != nil {
+				p.log.Warn().Err(err).Str("replica", r.ID).Msg("interrupted start not looked for")
+			}
+			if pid != 0 {
+				r.PID, r.Started = pid, started(pid)
+				p.log.Info().Str("replica", r.ID).Int("pid", pid).Msg("process adopted")
+			}
+		}
+		if r.PID != 0 {
+			reap(r.PID)
+		}
+		if r.alive() {
+			r.WasReady = r.WasReady || ready[r.Marker]
+			continue
+		}
+		if r.PID == 0 && r.Marker == "" {
+			continue // known to have ended
+		}
+		r.PID, r.Started, r.Marker = 0, "", ""
+		if r.StopAt.IsZero() {
+			if now.Sub(r.StartedAt) >= soundAfter {
+				r.Ends = 0
+			}
+			r.NotBefore = now.Add(min(maxBackOff, firstBackOff<<min(r.Ends, 10)))
+			r.Ends++
+			p.log.Warn().Str("replica", r.ID).Int("ends", r.Ends).Msg("process ended unasked")
+		}
+	}
+	p.forget(b)
+}
+
+// forget drops what was told to stop and has, with its log.
+func (p *Process) forget(b *book) {
+	b.Processes = slices.DeleteFunc(b.Processes, func(r *record) bool {
+		over := r.PID == 0 && !r.StopAt.IsZero()
+		if over {
+			for _, f := range []string{p.logFile(r), p.logFile(r) + ".1"} {
+				if err := os.Remove(f); err != nil && !errors.Is(err, fs.ErrNotExist) {
+					p.log.Warn().Err(err).Str("replica", r.ID).Msg("log not removed")
+				}
+			}
+			p.log.Info().Str("replica", r.ID).Msg("process is gone")
+		}
+		return over
+	})
+}
+
+// stop takes those that may be removed one step further: asked to end, then
+// killed, then forgotten.
+func (p *Process) stop(b *book, d *state.Desired) {
+	now := time.Now()
+	for _, r := range b.Processes {
+		if !r.of(d.Target) {
+			continue
+		}
+		if r.StopAt.IsZero() {
+			if !slices.Contains(d.Remove, state.ReplicaID(r.ID)) {
+				continue
+			}
+			r.StopAt = now.Add(d.Grace)
+			p.log.Info().Str("replica", r.ID).Int("pid", r.PID).Str("decision", d.ID).Msg("process asked to end")
+			p.signal(r, syscall.SIGTERM)
+			continue
+		}
+		if now.After(r.StopAt) {
+			p.log.Warn().Str("replica", r.ID).Int("pid", r.PID).Msg("process killed")
+			p.signal(r, syscall.SIGKILL)
+		}
+	}
+	p.forget(b)
+}
+
+// signal goes to the process group of a process that is surely the recorded one.
+func (p *Process) signal(r *record, s syscall.Signal) {
+	if !r.alive() {
+		return
+	}
+	if err := syscall.Kill(-r.PID, s); err != nil && !errors.Is(err, syscall.ESRCH) {
+		p.log.Warn().Err(err).Str("replica", r.ID).Int("pid", r.PID).Msg("process not signalled")
+	}
+}
+
+// start makes up the number and revives what ended.
+func (p *Process) start(b *book, d *state.Desired) error {
+	now := time.Now()
+	have := 0
+	for _, r := range b.Processes {
+		if r.of(d.Target) && r.StopAt.IsZero() && !slices.Contains(d.Remove, state.ReplicaID(r.ID)) {
+			have++
+		}
+	}
+	for ; have < d.Want; have++ {
+		if len(b.Processes) >= maxProcesses {
+			return fmt.Errorf("start engine: there are %d processes already", maxProcesses)
+		}
+		b.Processes = append(b.Processes, &record{
+			ID:   p.prefix() + d.Target.Pool + "-" + string(d.Target.Role) + "-" + strings.ToLower(rand.Text()[:8]),
+			Pool: d.Target.Pool, Role: d.Target.Role, Model: d.Pool.UpstreamName(),
+			Engine: cmp.Or(p.cfg.Engine, d.Pool.Engine), Epoch: d.Epoch, Decision: d.ID,
+		})
+	}
+	var errs []error
+	for _, r := range b.Processes {
+		if !r.of(d.Target) || r.PID != 0 || !r.StopAt.IsZero() || now.Before(r.NotBefore) {
+			continue
+		}
+		if err := p.launch(b, r); err != nil {
+			r.NotBefore = now.Add(min(maxBackOff, firstBackOff<<min(r.Ends, 10)))
+			r.Ends++
+			errs = append(errs, fmt.Errorf("start engine: %w", err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (p *Process) actual(b *book, k state.TargetKey, ready map[string]bool) state.Actual {
+	a := state.Actual{Prefix: p.prefix()}
+	for _, r := range b.Processes {
+		if !r.of(k) {
+			continue
+		}
+		i := state.Instance{
+			Replica: state.Replica{
+				ID: state.ReplicaID(r.ID), Pool: r.Pool, Role: r.Role, Engine: r.Engine,
+				URL: p.url(r), Source: state.SourceCommitted,
+			},
+			Ready: r.Marker != "" && ready[r.Marker], Stopping: !r.StopAt.IsZero(),
+		}
+		switch {
+		case i.Stopping || i.Ready:
+		case r.PID == 0:
+			i.Problem = fmt.Sprintf("ended %d times; see %s", r.Ends, p.logFile(r))
+		default:
+			i.Problem = "not ready yet"
+		}
+		a.Instances = append(a.Instances, i)
+	}
+	slices.SortFunc(a.Instances, func(x, y state.Instance) int { return cmp.Compare(x.Replica.ID, y.Replica.ID) })
+	return a
+}
+
+func (p *Process) logFile(r *record) string {
+	name := strings.Map(func(c rune) rune {
+		if c == '/' || c == os.PathSeparator || c < ' ' {
+			return '_'
+		}
+		return c
+	}, strings.TrimPrefix(r.ID, p.prefix()))
+	return filepath.Join(p.cfg.Dir, name+".log")
+}

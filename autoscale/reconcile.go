@@ -1,0 +1,343 @@
+package autoscale
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/hearsay-llm/hearsay/state"
+)
+
+// round is one reconciliation of one target.
+type round struct {
+	l      *Loop
+	key    state.TargetKey
+	mem    *memory
+	now    time.Time
+	view   *state.View
+	pool   *state.PoolView
+	last   *state.Decision // the newest about the target
+	want   int             // replicas the actuator should have
+	others int             // listed replicas that are not the actuator's
+	act    state.Actual
+}
+
+// reconcile takes one step from what there is to what the facts want. It reads
+// nothing but the facts, the view and the actuator, so it does not matter which
+// leader took the step before.
+func (l *Loop) reconcile(ctx context.Context, k state.TargetKey, m *memory, now time.Time) (state.Actual, error) {
+	r := &round{l: l, key: k, mem: m, now: now}
+	r.look()
+	if r.pool == nil {
+		return state.Actual{}, nil
+	}
+	a := l.cfg.Actuators[r.pool.Spec.ScaleActuator]
+	if a == nil {
+		return state.Actual{}, fmt.Errorf("no actuator %q", r.pool.Spec.ScaleActuator)
+	}
+	var err error
+	if r.act, err = a.List(ctx, k); err != nil {
+		return r.act, fmt.Errorf("list replicas: %w", err)
+	}
+	target, known := r.view.Facts.Targets[k]
+	if !known || r.last == nil {
+		return r.act, nil // nothing was ever decided: hands off
+	}
+	r.want, r.others = r.split(target)
+	if err := r.chooseDrains(ctx); err != nil {
+		return r.act, err
+	}
+	r.look()
+	d := state.Desired{
+		Epoch: l.epoch, Decision: r.last.Index, ID: r.last.ID, Target: k, Pool: r.pool.Spec,
+		Want: r.want, Remove: r.removable(), Grace: l.cfg.StopGrace,
+	}
+	if r.act, err = a.Ensure(ctx, d); err != nil {
+		return r.act, fmt.Errorf("reach the target: %w", err)
+	}
+	if err := r.record(ctx); err != nil {
+		return r.act, err
+	}
+	r.look()
+	return r.act, r.conclude(ctx, target)
+}
+
+// look takes the newest view.
+func (r *round) look() {
+	r.view = r.l.cfg.Cluster.View()
+	r.pool = poolOf(r.view, r.key.Pool)
+	r.last = r.view.Facts.LastDecision(r.key)
+}
+
+// split divides a target between the actuator and the replicas that exist without
+// it: listed in files, discovered, or added by an operator.
+func (r *round) split(target int) (own, others int) {
+	for _, x := range replicasOf(r.pool, r.key) {
+		ours := r.act.Prefix != "" && strings.HasPrefix(string(x.ID), r.act.Prefix)
+		if !ours && !r.drainedByUs(x.ID) {
+			others++
+		}
+	}
+	return max(0, target-others), others
+}
+
+func (r *round) owns(id state.ReplicaID) bool {
+	return slices.ContainsFunc(r.act.Instances, func(i state.Instance) bool { return i.Replica.ID == id })
+}
+
+// drainedByUs reports whether a replica drains because a decision about this
+// target wants it to go.
+func (r *round) drainedByUs(id state.ReplicaID) bool {
+	d, ok := r.view.Facts.Draining[id]
+	if !ok {
+		return false
+	}
+	x := r.view.Facts.Decision(d.By)
+	return x != nil && x.Pool == r.key.Pool && x.Role == r.key.Role
+}
+
+// kept and leaving divide the actuator's running replicas.
+func (r *round) kept() (kept, leaving []state.Instance) {
+	for _, i := range r.act.Instances {
+		switch {
+		case i.Stopping:
+		case r.drainedByUs(i.Replica.ID):
+			leaving = append(leaving, i)
+		default:
+			kept = append(kept, i)
+		}
+	}
+	return kept, leaving
+}
+
+// chooseDrains commits which of the actuator's replicas leave, or stay after all.
+func (r *round) chooseDrains(ctx context.Context) error {
+	kept, leaving := r.kept()
+	for _, i := range leaving {
+		if len(kept) >= r.want {
+			break
+		}
+		c := state.Command{Kind: state.CommandUndrain, Epoch: r.l.epoch, Of: i.Replica.ID}
+		if err := r.l.cfg.Committer.Commit(ctx, c); err != nil {
+			return fmt.Errorf("keep %s: %w", i.Replica.ID, err)
+		}
+		kept = append(kept, i)
+	}
+	surplus := len(kept) - r.want
+	if surplus <= 0 {
+		return nil
+	}
+	for _, id := range r.l.victims(r.view, state.Actual{Instances: kept}, r.last.Victims, surplus) {
+		c := state.Command{Kind: state.CommandDrain, Epoch: r.l.epoch, Of: id, Drain: &state.Drain{
+			Reason: "scale down", By: r.last.ID, Deadline: r.pool.Spec.DrainDeadline,
+		}}
+		if err := r.l.cfg.Committer.Commit(ctx, c); err != nil {
+			return fmt.Errorf("drain %s: %w", id, err)
+		}
+	}
+	return nil
+}
+
+// victims chooses which replicas go: those named already, then those that are not
+// ready, then those that lose the least running work, then the fewest warm tokens.
+func (l *Loop) victims(v *state.View, a state.Actual, named []state.ReplicaID, n int) []state.ReplicaID {
+	type candidate struct {
+		id       state.ReplicaID
+		named    bool
+		ready    bool
+		inFlight int64
+		warm     int
+	}
+	var list []candidate
+	for _, i := range a.Instances {
+		if i.Stopping {
+			continue
+		}
+		c := candidate{id: i.Replica.ID, named: slices.Contains(named, i.Replica.ID), ready: i.Ready}
+		if rv := v.Replica(c.id); rv != nil {
+			c.inFlight = rv.Load().InFlight
+		}
+		if l.cfg.Warm != nil {
+			c.warm = l.cfg.Warm(c.id)
+		}
+		list = append(list, c)
+	}
+	before := func(a, b bool) int { // true first
+		switch {
+		case a == b:
+			return 0
+		case a:
+			return -1
+		}
+		return 1
+	}
+	slices.SortFunc(list, func(a, b candidate) int {
+		return cmp.Or(before(a.named, b.named), before(!a.ready, !b.ready),
+			cmp.Compare(a.inFlight, b.inFlight), cmp.Compare(a.warm, b.warm), cmp.Compare(a.id, b.id))
+	})
+	var ids []state.ReplicaID
+	for _, c := range list[:min(n, len(list))] {
+		ids = append(ids, c.id)
+	}
+	return ids
+}
+
+// removable lists the replicas that may be stopped now: drained everywhere, or out
+// of time; and those that are being stopped.
+func (r *round) removable() (ids []state.ReplicaID) {
+	_, leaving := r.kept()
+	for _, i := range r.act.Instances {
+		if i.Stopping && r.drainedByUs(i.Replica.ID) {
+			ids = append(ids, i.Replica.ID)
+		}
+	}
+	for _, i := range leaving {
+		id := i.Replica.ID
+		d := r.view.Facts.Draining[id]
+		seen := r.drainSeen(id, d)
+		deadline := cmp.Or(d.Deadline, r.pool.Spec.DrainDeadline)
+		var quiet time.Duration
+		t := r.mem.quietSince[id]
+		since(&t, r.l.drained(r.view, id, d), r.now, &quiet)
+		r.mem.quietSince[id] = t
+		switch {
+		case !t.IsZero() && quiet >= r.l.cfg.Quiet:
+			ids = append(ids, id)
+		case r.now.Sub(seen) >= deadline:
+			r.l.log.Warn().Str("pool", r.key.Pool).Str("replica", string(id)).Msg("not drained in time: removed all the same")
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
+
+// drainSeen is since when the drain is known here: its decision's commit if this
+// router saw that, else when this leader first looked.
+func (r *round) drainSeen(id state.ReplicaID, d state.Drain) time.Time {
+	t, ok := r.mem.drainSeen[id]
+	if !ok {
+		t = r.now
+		// A decision that is being carried out drains at once, so its age is the
+		// drain's, and a new leader need not wait anew.
+		if x := r.view.Facts.Decision(d.By); x != nil && x.Open() && slices.Contains(x.Victims, id) && !x.Seen.IsZero() {
+			t = x.Seen
+		}
+		r.mem.drainSeen[id] = t
+	}
+	return t
+}
+
+// drained reports whether every live router has acknowledged the drain and has
+// nothing running there, and the engine, where it was read, neither. A router that
+// is live but silent has not acknowledged: its vanished row is not zero.
+func (l *Loop) drained(v *state.View, id state.ReplicaID, d state.Drain) bool {
+	if v.Facts.Index < d.Index {
+		return false
+	}
+	for _, x := range l.cfg.Cluster.Live() {
+		if x == v.Self {
+			continue
+		}
+		r := router(v, x)
+		if r == nil || r.FactsIndex < d.Index || r.InFlight(id) != 0 {
+			return false
+		}
+	}
+	rv := v.Replica(id)
+	if rv == nil {
+		return true
+	}
+	return rv.Cell.Load().InFlight == 0 && (!rv.Fresh(v.At) || rv.Reading.Running <= 0)
+}
+
+// record commits what has become of the actuator's replicas: started ones are
+// added for all routers, stopped ones removed.
+func (r *round) record(ctx context.Context) error {
+	r.look()
+	for _, i := range r.act.Instances {
+		if _, known := r.view.Facts.Replicas[i.Replica.ID]; known || !i.Ready || i.Stopping || r.drainedByUs(i.Replica.ID) {
+			continue
+		}
+		x := i.Replica
+		c := state.Command{Kind: state.CommandAddReplica, Epoch: r.l.epoch, Replica: &x}
+		if err := r.l.cfg.Committer.Commit(ctx, c); err != nil {
+			return fmt.Errorf("add %s: %w", x.ID, err)
+		}
+	}
+	for _, id := range r.gone() {
+		c := state.Command{Kind: state.CommandRemoveReplica, Epoch: r.l.epoch, Of: id}
+		if err := r.l.cfg.Committer.Commit(ctx, c); err != nil {
+			return fmt.Errorf("remove %s: %w", id, err)
+		}
+		delete(r.mem.quietSince, id)
+		delete(r.mem.drainSeen, id)
+	}
+	return nil
+}
+
+// gone lists what the facts still say of the actuator's replicas that are no more.
+// Those of another host's actuator are not ours to miss.
+func (r *round) gone() (ids []state.ReplicaID) {
+	if r.act.Prefix == "" {
+		return nil
+	}
+	ours := func(id state.ReplicaID) bool { return strings.HasPrefix(string(id), r.act.Prefix) && !r.owns(id) }
+	for id := range r.view.Facts.Draining {
+		if ours(id) && r.drainedByUs(id) {
+			ids = append(ids, id)
+		}
+	}
+	for id, x := range r.view.Facts.Replicas {
+		role := cmp.Or(x.Role, state.RoleBoth)
+		if ours(id) && x.Pool == r.key.Pool && role == r.key.Role && !slices.Contains(ids, id) {
+			ids = append(ids, id)
+		}
+	}
+	slices.Sort(ids)
+	return ids
+}
+
+// conclude settles the decision when reality is what it wanted, or when it has had
+// its time.
+func (r *round) conclude(ctx context.Context, target int) error {
+	d := r.last
+	if d == nil || !d.Open() {
+		return nil
+	}
+	if r.act.DryRun {
+		return r.l.settle(ctx, d, state.OutcomeDone, "dry run: recorded, nothing done", r.now)
+	}
+	ready, problem := 0, ""
+	for _, i := range r.act.Instances {
+		_, known := r.view.Facts.Replicas[i.Replica.ID]
+		if i.Ready && !i.Stopping && known && !r.drainedByUs(i.Replica.ID) {
+			ready++
+		} else if i.Problem != "" {
+			problem = ": " + i.Problem
+		}
+	}
+	switch {
+	case ready == r.want && len(r.act.Instances) == r.want && r.others+r.want > target:
+		return r.l.settle(ctx, d, state.OutcomeFailed,
+			fmt.Sprintf("%d replicas are not the actuator's and stay", r.others), r.now)
+	case ready == r.want && len(r.act.Instances) == r.want:
+		return r.l.settle(ctx, d, state.OutcomeDone, fmt.Sprintf("%d replicas", r.others+ready), r.now)
+	case r.now.Sub(d.Seen) >= r.deadline(d):
+		return r.l.settle(ctx, d, state.OutcomeFailed,
+			fmt.Sprintf("%d of %d replicas ready, %d running, in time%s", r.others+ready, target, len(r.act.Instances), problem), r.now)
+	}
+	return nil
+}
+
+// deadline is how long a decision may take: a drain's time comes on top of that
+// of starting and stopping.
+func (r *round) deadline(d *state.Decision) time.Duration {
+	t := r.l.cfg.PendingDeadline
+	if d.To < d.From {
+		t += r.pool.Spec.DrainDeadline + r.l.cfg.StopGrace
+	}
+	return t
+}
