@@ -23,7 +23,7 @@ type explained struct {
 	PromptTokens  int           `json:"prompt_tokens"`
 	MatchedTokens int           `json:"matched_tokens"`
 	TTFT          time.Duration `json:"ttft_ns"`
-	Error         string        `json:"error"`
+	Refused       string        `json:"refused"`
 	Candidates    []struct {
 		Replica       string  `json:"replica"`
 		MatchedTokens int     `json:"matched_tokens"`
@@ -95,7 +95,7 @@ func (e *explained) print(w io.Writer) error {
 	}
 	fmt.Fprintf(w, "pool %s, model %s, about %d prompt tokens\n", e.Pool, e.Model, e.PromptTokens)
 	if e.Replica == "" {
-		fmt.Fprintf(w, "no replica: %s\n", e.Error)
+		fmt.Fprintf(w, "no replica: %s\n", e.Refused)
 	} else {
 		fmt.Fprintf(w, "goes to %s: policy %s, %s; %d tokens expected in its cache, first token after %s\n",
 			e.Replica, e.Policy, e.Reason, e.MatchedTokens, e.TTFT.Round(time.Millisecond))

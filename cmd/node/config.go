@@ -46,10 +46,10 @@ type ClusterConfig struct {
 
 // APIConfig bounds the client API.
 type APIConfig struct {
-	MaxBody          Bytes         `yaml:"max_body"`
-	MaxHeader        Bytes         `yaml:"max_header"`
-	MaxConnections   int           `yaml:"max_connections"`
-	Debug            bool          `yaml:"debug"` // answer x-hearsay-debug: 1 with pick headers
+	MaxBody        Bytes `yaml:"max_body"`
+	MaxHeader      Bytes `yaml:"max_header"`
+	MaxConnections int   `yaml:"max_connections"`
+	Debug          bool  `yaml:"debug"` // answer x-hearsay-debug: 1 with pick headers
 }
 
 // AdminConfig protects the admin API.

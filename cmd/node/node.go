@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/rs/zerolog"
 
+	"github.com/hearsay-llm/hearsay/autoscale"
 	"github.com/hearsay-llm/hearsay/cluster/consensus"
 	"github.com/hearsay-llm/hearsay/cluster/mesh"
 	"github.com/hearsay-llm/hearsay/cluster/observe"
@@ -46,6 +47,7 @@ type Node struct {
 	raft    *consensus.Node
 	observe *observe.Loop
 	balance *balance.Loop
+	scale   *autoscale.Loop
 	proxy   *proxy.Server
 	console *console.Server
 
@@ -84,6 +86,9 @@ func New(cfg Config, deps Deps) (n *Node, err error) {
 	n.clock = state.NewClock(newBoot(), n.started)
 	n.newState()
 	if err := n.newCluster(); err != nil {
+		return n, err
+	}
+	if err := n.newScale(); err != nil {
 		return n, err
 	}
 	if err := n.newProxy(); err != nil {
@@ -199,7 +204,6 @@ func (n *Node) Run(ctx context.Context) error {
 	p := &n.parts
 	p.log = n.log
 	p.add("console", 5*time.Second, n.console.Run)
-	p.add("metrics", time.Second, n.refresh)
 	n.share.addParts(p)
 	p.add("consensus", 15*time.Second, n.raft.Run)
 	p.add("observe", 5*time.Second, n.observe.Run)

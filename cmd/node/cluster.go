@@ -1,0 +1,133 @@
+package node
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"path/filepath"
+	"strconv"
+
+	"github.com/hearsay-llm/hearsay/cluster/consensus"
+	"github.com/hearsay-llm/hearsay/cluster/mesh"
+	"github.com/hearsay-llm/hearsay/state"
+	"github.com/hearsay-llm/hearsay/state/prefix"
+)
+
+// raftProto is the mesh's byte for Raft's streams.
+const raftProto = 'r'
+
+// Methods of calls between routers.
+const (
+	callForward = "forward" // a command for the leader
+	callFacts   = "facts"   // committed facts newer than an index
+)
+
+// newCluster makes mesh, gossip, consensus and the reader of engines.
+func (n *Node) newCluster() error {
+	secret, err := readSecret(n.cfg.Cluster.SecretFile)
+	if err != nil {
+		return err
+	}
+	var keys [][]byte
+	if secret != nil {
+		keys = [][]byte{secret}
+	}
+	members, err := n.listen("listen.cluster", n.cfg.Listen.Cluster)
+	if err != nil {
+		return err
+	}
+	host, port, err := net.SplitHostPort(members.Addr().String())
+	if err != nil {
+		return err
+	}
+	p, err := strconv.Atoi(port)
+	if err != nil {
+		return err
+	}
+	streams, err := n.listen("listen.cluster (the mesh, on the next port)", net.JoinHostPort(host, strconv.Itoa(p+1)))
+	if err != nil {
+		return err
+	}
+	advertise := n.cfg.Listen.Advertise
+	if advertise == "" {
+		advertise = host
+	}
+	n.clusterAddr = net.JoinHostPort(advertise, port)
+	meshAddr := net.JoinHostPort(advertise, strconv.Itoa(p+1))
+
+	n.mesh, err = mesh.New(mesh.Config{
+		Self: n.id, Boot: n.clock.Boot(), Name: n.cfg.Node.Name, Cluster: n.cfg.Cluster.Name,
+		Scheme: strconv.Itoa(prefix.SchemeVersion),
+		ID: func() string {
+			if n.raft == nil {
+				return ""
+			}
+			return n.raft.Facts().ClusterID
+		},
+		Secret: keys, Listener: streams,
+		Dial: func(ctx context.Context, addr string) (net.Conn, error) { return n.deps.Dial(ctx, "tcp", addr) },
+		Log:  n.log, Registerer: n.reg,
+	})
+	if err != nil {
+		return err
+	}
+	if err := n.newGossip(members, keys, meshAddr); err != nil {
+		return err
+	}
+	if err := n.newConsensus(meshAddr); err != nil {
+		return err
+	}
+	n.newObserve()
+	return nil
+}
+
+// newConsensus makes Raft over the mesh's streams.
+func (n *Node) newConsensus(meshAddr string) (err error) {
+	ln, dial := n.mesh.Layer(raftProto)
+	cfg := consensus.Config{
+		Self: n.id, Addr: meshAddr, DataDir: filepath.Join(n.cfg.Node.DataDir, "raft"), Memory: n.deps.Memory,
+		Layer:  consensus.NewLayer(ln, dial),
+		Voters: n.cfg.Cluster.Voters, BootstrapExpect: n.cfg.Cluster.BootstrapExpect, Join: len(n.cfg.Cluster.Join) > 0,
+		Peers: n.peers, Publish: n.store.SetFacts,
+		Forward: func(ctx context.Context, leader state.RouterID, payload []byte) ([]byte, error) {
+			return n.mesh.Call(ctx, leader, callForward, payload)
+		},
+		Fetch: func(ctx context.Context, peer state.RouterID, have uint64) ([]byte, error) {
+			return n.mesh.Call(ctx, peer, callFacts, strconv.AppendUint(nil, have, 10))
+		},
+		OnLead: n.lead,
+		Log:    n.log, Registerer: n.reg,
+	}
+	if n.raft, err = consensus.New(cfg); err != nil {
+		return err
+	}
+	n.mesh.HandleCall(func(ctx context.Context, _ state.RouterID, method string, payload []byte) ([]byte, error) {
+		switch method {
+		case callForward:
+			return n.raft.HandleForward(ctx, payload)
+		case callFacts:
+			have, err := strconv.ParseUint(string(payload), 10, 64)
+			if err != nil {
+				return nil, fmt.Errorf("facts: bad index")
+			}
+			b, _, changed := n.raft.FactsAfter(have)
+			if !changed {
+				return nil, nil
+			}
+			return b, nil
+		default:
+			return nil, fmt.Errorf("unknown method %q", method)
+		}
+	})
+	return nil
+}
+
+// lead is what this router does while it leads.
+func (n *Node) lead(ctx context.Context, epoch uint64) {
+	n.log.Info().Uint64("epoch", epoch).Msg("this router leads")
+	defer n.log.Info().Uint64("epoch", epoch).Msg("this router no longer leads")
+	if err := n.scale.Run(ctx, epoch); err != nil {
+		n.log.Warn().Err(err).Msg("scaling stopped")
+		<-ctx.Done()
+	}
+}
