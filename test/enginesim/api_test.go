@@ -384,3 +384,28 @@ func TestConfigFaultsAreJoined(t *testing.T) {
 		}
 	}
 }
+
+func TestPromptsAskTheCache(t *testing.T) {
+	cfg := simpleConfig()
+	cfg.Adapters = []string{"ad"}
+	bubble(t, cfg, func(t *testing.T, s *sim) {
+		body := string(chatBody(2000, 1, `"max_tokens":1`))
+		r := s.ask(chatPath, body)
+		p, err := s.Prompts(chatPath, []byte(body))
+		if err != nil || len(p) != 1 || len(p[0].Tokens) != r.Usage.Prompt {
+			t.Fatalf("%d prompts, %v", len(p), err)
+		}
+		if got, want := s.CachedPrefix(p[0]), (r.Usage.Prompt-1)/16*16; got != want {
+			t.Errorf("cached %d, want %d", got, want)
+		}
+		p, err = s.Prompts(chatPath, []byte(strings.Replace(body, `"m"`, `"ad"`, 1)))
+		if err != nil || s.CachedPrefix(p[0]) != 0 {
+			t.Errorf("the adapter's cache holds the base model's prompt, %v", err)
+		}
+		for _, path := range []string{"/health", textPath} {
+			if _, err := s.Prompts(path, []byte(body)); err == nil {
+				t.Errorf("%s: no error", path)
+			}
+		}
+	})
+}

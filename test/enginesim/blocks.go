@@ -17,6 +17,7 @@ type blockPool struct {
 	// Free queue: least recently freed first, an intrusive list.
 	head, tail int32
 	free       int
+	known      int   // blocks cached
 	evicted    int64 // cached blocks handed out for other content
 }
 
@@ -117,6 +118,7 @@ func (p *blockPool) publish(b int32, hash uint64) {
 		return
 	}
 	p.blocks[b].hash, p.blocks[b].cached, p.blocks[b].twin = hash, true, none
+	p.known++
 	first, ok := p.cached[hash]
 	if !ok {
 		p.cached[hash] = b
@@ -144,11 +146,13 @@ func (p *blockPool) forget(b int32) {
 		}
 	}
 	p.blocks[b].cached, p.blocks[b].twin = false, none
+	p.known--
 }
 
 // clear forgets all cached content, pinned blocks included.
 func (p *blockPool) clear() {
 	clear(p.cached)
+	p.known = 0
 	for i := range p.blocks {
 		p.blocks[i].cached, p.blocks[i].twin = false, none
 	}

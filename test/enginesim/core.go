@@ -250,22 +250,29 @@ func (c *Core) Adapters() (running, waiting []string) {
 
 // Load is what a core is busy with.
 type Load struct {
-	Running, Waiting      int
-	UsedBlocks, Blocks    int
-	CachedBlocks          int // blocks that hold a findable prefix, in use or not
-	WaitingUncachedTokens int // prompt tokens of waiting sequences not in the cache now
+	Running, Waiting   int
+	UsedBlocks, Blocks int
+	CachedBlocks       int // blocks that hold a findable prefix, in use or not
+	// WaitingUncachedTokens are the prompt tokens of waiting sequences that are not
+	// in the cache now; RunningPrefillTokens those of running sequences that are
+	// still to be computed, the step in flight included.
+	WaitingUncachedTokens, RunningPrefillTokens int
 }
 
 // Load returns the present load. A sequence whose arrival lies ahead is waiting.
+// It takes time in proportion to the waiting prompts.
 func (c *Core) Load() Load {
-	l := Load{Running: len(c.running), Waiting: len(c.waiting), UsedBlocks: c.pool.used(), Blocks: len(c.pool.blocks)}
-	for i := range c.pool.blocks {
-		if c.pool.blocks[i].cached {
-			l.CachedBlocks++
-		}
+	l := Load{
+		Running: len(c.running), Waiting: len(c.waiting), UsedBlocks: c.pool.used(), Blocks: len(c.pool.blocks),
+		CachedBlocks: c.pool.known,
 	}
 	for _, s := range c.waiting {
 		l.WaitingUncachedTokens += s.tokens() - c.hits(s)*c.cfg.BlockTokens
+	}
+	for _, s := range c.running {
+		if left := s.tokens() - s.computed; left > 1 || s.out == 0 {
+			l.RunningPrefillTokens += left
+		}
 	}
 	return l
 }
@@ -274,13 +281,13 @@ func (c *Core) Load() Load {
 func (c *Core) WaitingSeqs() int { return len(c.waiting) }
 
 // CachedPrefix returns how many leading tokens of a prompt a sequence arriving
-// now would find in the cache. It changes nothing.
-func (c *Core) CachedPrefix(prompt []uint32, seed uint64) int {
-	s := &Seq{Prompt: prompt, Hashes: HashChain(nil, prompt, c.cfg.BlockTokens, seed)}
-	if len(prompt) == 0 {
+// now would find in the cache. hashes is the prompt's HashChain and tokens its
+// length. It changes nothing.
+func (c *Core) CachedPrefix(hashes []uint64, tokens int) int {
+	if tokens == 0 {
 		return 0
 	}
-	return c.hits(s) * c.cfg.BlockTokens
+	return c.cachedBlocks(hashes, tokens) * c.cfg.BlockTokens
 }
 
 func ceilDiv(a, b int) int { return (a + b - 1) / b }

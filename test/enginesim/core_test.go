@@ -89,9 +89,22 @@ func checkCore(t interface {
 			used++
 		}
 	}
+	known := 0
+	for i := range c.pool.blocks {
+		if c.pool.blocks[i].cached {
+			known++
+		}
+	}
+	if known != c.pool.known || len(c.pool.cached) > known {
+		t.Fatalf("%d blocks cached, counted %d, %d hashes", known, c.pool.known, len(c.pool.cached))
+	}
 	if free != c.pool.free || free+used != len(c.pool.blocks) || used != c.pool.used() {
 		t.Fatalf("free %d (counted %d) + used %d of %d blocks", c.pool.free, free, used, len(c.pool.blocks))
 	}
+}
+
+func cachedPrefix(c *Core, prompt []uint32) int {
+	return c.CachedPrefix(HashChain(nil, prompt, c.cfg.BlockTokens, 0), len(prompt))
 }
 
 func mustAdd(t *testing.T, c *Core, at time.Duration, seqs ...*Seq) {
@@ -185,12 +198,12 @@ func TestTailIsEvictedBeforeHead(t *testing.T) {
 	one := ids(1, 64)
 	mustAdd(t, c, 0, seq(1, one, 1))
 	run(t, c)
-	if got := c.CachedPrefix(append(one[:64:64], 0), 0); got != 64 {
+	if got := cachedPrefix(c, append(one[:64:64], 0)); got != 64 {
 		t.Fatalf("cached %d, want 64", got)
 	}
 	mustAdd(t, c, time.Second, seq(2, ids(2, 96), 1))
 	run(t, c)
-	if got := c.CachedPrefix(append(one[:64:64], 0), 0); got != 32 {
+	if got := cachedPrefix(c, append(one[:64:64], 0)); got != 32 {
 		t.Fatalf("cached %d after eviction, want the head of 32", got)
 	}
 	if got := c.Totals().EvictedBlocks; got != 2 {
@@ -271,7 +284,7 @@ func TestFullCacheQueuesInOrder(t *testing.T) {
 	mustAdd(t, c, 0, seq(1, ids(1, 33), 2))
 	c.Step(0)
 	mustAdd(t, c, msec, seq(2, ids(2, 17), 1), seq(3, ids(3, 16), 1))
-	if l := c.Load(); l.Running != 1 || l.Waiting != 2 || l.UsedBlocks != 3 {
+	if l := c.Load(); l.Running != 1 || l.Waiting != 2 || l.UsedBlocks != 3 || l.RunningPrefillTokens != 33 || l.WaitingUncachedTokens != 33 {
 		t.Fatalf("load %+v", l)
 	}
 	expect(t, run(t, c), "1:1@12.0625", "1:2@23.0625!", "2:1@35.125!", "3:1@35.125!")
@@ -386,56 +399,7 @@ func TestAbortFreesAtOnce(t *testing.T) {
 	}
 	// The step in flight (10 + 4 ms) ends without an event for 1 and without its blocks.
 	expect(t, run(t, c), "2:1@25!")
-	if got := c.CachedPrefix(ids(1, 65), 0); got != 0 {
+	if got := cachedPrefix(c, ids(1, 65)); got != 0 {
 		t.Fatalf("cached %d tokens of an unfinished step", got)
 	}
-}
-
-func TestTooLargeIsRefused(t *testing.T) {
-	c := handCore(func(cfg *CoreConfig) { cfg.Blocks = 2 })
-	if err := c.Add(0, seq(1, ids(1, 16), 17)); err != nil {
-		t.Fatal(err) // 16 + 16 computed tokens fit
-	}
-	run(t, c)
-	if err := c.Add(0, seq(2, ids(1, 16), 18)); err == nil {
-		t.Fatal("33 tokens accepted by a cache of 32")
-	}
-	if err := c.Add(0, seq(3, nil, 1)); err == nil {
-		t.Fatal("empty prompt accepted")
-	}
-}
-
-// Blocks that come from elsewhere need no prefill but the last token.
-func TestRemotePrefill(t *testing.T) {
-	c := handCore(nil)
-	s := seq(1, ids(1, 160), 1)
-	s.Remote = true
-	mustAdd(t, c, 0, s)
-	// One token of prefill: 10 + 1/16 ms.
-	expect(t, run(t, c), "1:1@10.0625!")
-	if got := c.CachedPrefix(ids(1, 161), 0); got != 160 || s.CachedTokens() != 0 {
-		t.Fatalf("cached %d afterwards, %d reported", got, s.CachedTokens())
-	}
-}
-
-func TestPauseIsNotMadeUpFor(t *testing.T) {
-	c := handCore(nil)
-	mustAdd(t, c, 0, seq(1, ids(1, 16), 2))
-	c.Step(11 * msec)
-	c.SetPaused(11*msec, true)
-	c.Step(100 * msec) // the step in flight ends at 22
-	c.SetPaused(100*msec, false)
-	if at, ok := c.Next(); ok {
-		t.Fatalf("next at %v of an idle core", at)
-	}
-	mustAdd(t, c, 100*msec, seq(2, ids(2, 16), 1))
-	expect(t, run(t, c), "2:1@111!")
-}
-
-func TestSlowFactorAndSpeed(t *testing.T) {
-	c := handCore(func(cfg *CoreConfig) { cfg.Speed = 10 })
-	mustAdd(t, c, 0, seq(1, ids(1, 16), 2))
-	c.Step(0)      // 11 / 10
-	c.SetFactor(3) // the next: 11 * 3 / 10
-	expect(t, run(t, c), "1:1@1.1", "1:2@4.4!")
 }

@@ -166,13 +166,42 @@ func (e *Engine) Totals() Totals {
 	return e.core.Totals()
 }
 
+// Prompt is what one prompt of a request body comes to.
+type Prompt struct {
+	Tokens []uint32
+	Hashes []uint64 // of its whole blocks, adapter and cache salt included
+}
+
+// Prompts renders the prompts of a request body as a POST to the path would have
+// them, with the model's adapter and the body's cache_salt: what an all-knowing
+// router or a test needs to ask CachedPrefix. It neither locks nor records.
+func (e *Engine) Prompts(path string, body []byte) ([]Prompt, error) {
+	ep, ok := map[string]func() endpoint{chatPath: e.chat, textPath: e.completion, embeddingPath: e.embedding}[path]
+	if !ok {
+		return nil, fmt.Errorf("no inference path %q", path)
+	}
+	req, apiErr := e.parse(body)
+	if apiErr != nil {
+		return nil, apiErr
+	}
+	ids, apiErr := ep().prompts(req)
+	if apiErr != nil {
+		return nil, apiErr
+	}
+	out := make([]Prompt, len(ids))
+	for i, p := range ids {
+		out[i] = Prompt{p, HashChain(nil, p, e.cfg.BlockTokens, chainSeed(req.adapter, req.salt))}
+	}
+	return out, nil
+}
+
 // CachedPrefix returns how many leading tokens of the prompt would be found in
 // the cache now, without using them.
-func (e *Engine) CachedPrefix(prompt []uint32, adapter, salt string) int {
+func (e *Engine) CachedPrefix(p Prompt) int {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.advance()
-	return e.core.CachedPrefix(prompt, chainSeed(adapter, salt))
+	return e.core.CachedPrefix(p.Hashes, len(p.Tokens))
 }
 
 // Record returns a copy of the record.

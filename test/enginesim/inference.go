@@ -11,6 +11,13 @@ import (
 	"github.com/zeebo/xxh3"
 )
 
+// The inference paths.
+const (
+	chatPath      = "/v1/chat/completions"
+	textPath      = "/v1/completions"
+	embeddingPath = "/v1/embeddings"
+)
+
 // endpoint is what differs between the inference paths before the scheduler.
 type endpoint struct {
 	idPrefix string

@@ -107,10 +107,12 @@ func (c *Core) adapterFits(adapter string) bool {
 
 // hits counts the leading blocks of a sequence found in the cache. The last
 // token is always computed, since it is what the next one is sampled from.
-func (c *Core) hits(s *Seq) int {
-	n := min((s.tokens()-1)/c.cfg.BlockTokens, len(s.Hashes))
-	for i := range n {
-		if c.pool.lookup(s.Hashes[i]) == none {
+func (c *Core) hits(s *Seq) int { return c.cachedBlocks(s.Hashes, s.tokens()) }
+
+func (c *Core) cachedBlocks(hashes []uint64, tokens int) int {
+	n := min((tokens-1)/c.cfg.BlockTokens, len(hashes))
+	for i, h := range hashes[:n] {
+		if c.pool.lookup(h) == none {
 			return i
 		}
 	}

@@ -79,3 +79,52 @@ func TestStepLoads(t *testing.T) {
 		t.Errorf("got  %+v\nwant %+v", got, want)
 	}
 }
+
+func TestTooLargeIsRefused(t *testing.T) {
+	c := handCore(func(cfg *CoreConfig) { cfg.Blocks = 2 })
+	if err := c.Add(0, seq(1, ids(1, 16), 17)); err != nil {
+		t.Fatal(err) // 16 + 16 computed tokens fit
+	}
+	run(t, c)
+	if err := c.Add(0, seq(2, ids(1, 16), 18)); err == nil {
+		t.Fatal("33 tokens accepted by a cache of 32")
+	}
+	if err := c.Add(0, seq(3, nil, 1)); err == nil {
+		t.Fatal("empty prompt accepted")
+	}
+}
+
+// Blocks that come from elsewhere need no prefill but the last token.
+func TestRemotePrefill(t *testing.T) {
+	c := handCore(nil)
+	s := seq(1, ids(1, 160), 1)
+	s.Remote = true
+	mustAdd(t, c, 0, s)
+	// One token of prefill: 10 + 1/16 ms.
+	expect(t, run(t, c), "1:1@10.0625!")
+	if got := cachedPrefix(c, ids(1, 161)); got != 160 || s.CachedTokens() != 0 {
+		t.Fatalf("cached %d afterwards, %d reported", got, s.CachedTokens())
+	}
+}
+
+func TestPauseIsNotMadeUpFor(t *testing.T) {
+	c := handCore(nil)
+	mustAdd(t, c, 0, seq(1, ids(1, 16), 2))
+	c.Step(11 * msec)
+	c.SetPaused(11*msec, true)
+	c.Step(100 * msec) // the step in flight ends at 22
+	c.SetPaused(100*msec, false)
+	if at, ok := c.Next(); ok {
+		t.Fatalf("next at %v of an idle core", at)
+	}
+	mustAdd(t, c, 100*msec, seq(2, ids(2, 16), 1))
+	expect(t, run(t, c), "2:1@111!")
+}
+
+func TestSlowFactorAndSpeed(t *testing.T) {
+	c := handCore(func(cfg *CoreConfig) { cfg.Speed = 10 })
+	mustAdd(t, c, 0, seq(1, ids(1, 16), 2))
+	c.Step(0)      // 11 / 10
+	c.SetFactor(3) // the next: 11 * 3 / 10
+	expect(t, run(t, c), "1:1@1.1", "1:2@4.4!")
+}
