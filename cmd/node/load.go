@@ -57,6 +57,9 @@ func decode(b []byte, cfg *Config) error {
 	dec := yaml.NewDecoder(bytes.NewReader(b))
 	dec.KnownFields(true)
 	if err := dec.Decode(cfg); err != nil && !errors.Is(err, io.EOF) {
+		if text, ok := strings.CutPrefix(err.Error(), "yaml: "); ok && !strings.Contains(text, "line ") {
+			return fmt.Errorf("line 1: %s", text) // the library names no line when it is the first
+		}
 		return err
 	}
 	if err := dec.Decode(new(any)); !errors.Is(err, io.EOF) {
