@@ -32,7 +32,7 @@ type Index interface {
 
 // Calibration is what the core needs of *routing.Calibration.
 type Calibration interface {
-	Observe(routing.Sample)
+	Observe(routing.Sample) bool
 	ObserveOutput(pool string, maxTokens, output int)
 }
 

@@ -256,6 +256,7 @@ type rig struct {
 	addr    string
 	store   *state.Store
 	index   *sketch.Index
+	cal     *routing.Calibration
 	srv     *Server
 	reg     *prometheus.Registry
 	reports *reports
@@ -296,6 +297,10 @@ func newRig(t testing.TB, w wire, handlers []func(e *engine, in *incoming) bool,
 	g.store = state.NewStore(state.Config{Self: "r1", Clock: clock, Pools: []state.PoolSpec{spec}})
 	g.index = sketch.New(sketch.Config{Clock: clock, Slots: g.store.SlotOf})
 	cfg.Core.Store, cfg.Core.Index = g.store, g.index
+	if cfg.Core.Picker == nil { // the real one
+		g.cal = routing.NewCalibration()
+		cfg.Core.Picker, cfg.Core.Calibration = routing.NewPicker(routing.Config{}, g.index, g.cal), g.cal
+	}
 	var list []state.Replica
 	for i, h := range handlers {
 		var e *engine
