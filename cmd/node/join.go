@@ -8,18 +8,12 @@ import (
 	"time"
 
 	"github.com/hearsay-llm/hearsay/proxy"
-	"github.com/hearsay-llm/hearsay/routing"
 	"github.com/hearsay-llm/hearsay/routing/balance"
 	"github.com/hearsay-llm/hearsay/state"
 	"github.com/hearsay-llm/hearsay/state/sketch"
 )
 
 // The adapters here give one part the form that another part's interface has.
-
-// calibration is routing's, as the proxy reads it.
-type calibration struct{ *routing.Calibration }
-
-func (c calibration) Observe(s routing.Sample) { c.Calibration.Observe(s) }
 
 // reporter takes the proxy's outcomes to the balance loop.
 type reporter struct{ loop *balance.Loop }

@@ -134,7 +134,7 @@ func (n *Node) newProxy() (err error) {
 	n.proxy, err = proxy.New(proxy.Config{
 		Core: proxy.CoreConfig{
 			Store: n.store, Picker: picker, Ratios: prefix.NewRatios(1024), Index: n.index,
-			Calibration: calibration{n.cal}, Reporter: reporter{n.balance},
+			Calibration: n.cal, Reporter: reporter{n.balance},
 		},
 		Listeners: []net.Listener{n.apiListener},
 		Dial:      func(ctx context.Context, addr string) (net.Conn, error) { return n.deps.Dial(ctx, "tcp", addr) },
