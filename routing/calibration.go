@@ -25,13 +25,14 @@ type Sample struct {
 	ITL      time.Duration
 	ITLBatch float64
 
-	ViewAge   time.Duration // age of the load the pick went by
+	ViewAge   time.Duration // age of the oldest rows that the pick went by
 	Retried   bool          // not the first attempt
 	Restarted bool          // the replica restarted meanwhile
 }
 
-// maxViewAge is the age of load knowledge past which a sample's queue is unknown.
-const maxViewAge = time.Second
+// maxViewAge is the age of the oldest rows past which a sample's queue is unknown.
+// Every router repeats its rows each second.
+const maxViewAge = 1500 * time.Millisecond
 
 // Calibration learns each replica's Params from samples. Reads are by atomic
 // pointer; Observe locks the one replica. Safe for concurrent use.

@@ -113,6 +113,10 @@ func (p *Picker) Pick(c *Choice, req *Request, v *state.View, now time.Time) err
 		}
 		return noReplicas(name)
 	}
+	c.viewAge = 0
+	for i := range v.Routers {
+		c.viewAge = max(c.viewAge, now.Sub(v.Routers[i].RowsAt))
+	}
 	c.ExpectedOutput = p.cal.Output(req.Pool.Spec.Name, req.MaxTokens)
 	p.lookup(c, req, now)
 	p.filter(c, req, v, now)

@@ -95,6 +95,7 @@ type Choice struct {
 	matches []sketch.Match
 	slots   []state.Slot
 	order   []int32 // eligible candidates
+	viewAge time.Duration
 }
 
 // Sample is what Calibration.Observe needs to know of the pick; the caller fills
@@ -104,7 +105,7 @@ func (c *Choice) Sample() Sample {
 	return Sample{
 		Replica: c.Replica.ID, Slot: c.Replica.Slot, Pool: c.Replica.Pool,
 		UncachedTokens: c.UncachedTokens, PromptTokens: c.PromptTokens,
-		QueueTokens: t.QueueTokens(), Decode: t.Decode,
+		QueueTokens: t.QueueTokens(), Decode: t.Decode, ViewAge: c.viewAge,
 	}
 }
 

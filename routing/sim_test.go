@@ -258,7 +258,7 @@ func TestTTFTBeatsLoadOnlyPoliciesOnSharedPrefixes(t *testing.T) {
 		mean, hit := map[string]float64{}, map[string]float64{}
 		for _, name := range routing.Policies() {
 			s := newSim(t, 8, name, seed)
-			s.chats(1500, 9)
+			s.chats(900, 10)
 			mean[name], hit[name] = s.meanTTFT(), s.hits/s.tokens
 		}
 		t.Logf("seed %d: mean TTFT ms %v, hit rate %v", seed, mean, hit)
@@ -287,10 +287,10 @@ func TestAHotPrefixSpreadsWithItsLoad(t *testing.T) {
 				s.after(time.Duration(at*1e9), func() { s.send(q) })
 			}
 		}
-		for rate := 2.0; rate < 80; rate *= 1.3 {
-			send(int(8*rate), rate)
+		for rate := 2.0; rate < 80; rate *= 1.6 {
+			send(int(6*rate), rate)
 		}
-		send(2000, 80)
+		send(1400, 80)
 		s.run()
 		holders := 0
 		for _, r := range s.replicas {
@@ -299,7 +299,7 @@ func TestAHotPrefixSpreadsWithItsLoad(t *testing.T) {
 			}
 		}
 		counts := make([]int, 16)
-		last := s.sent[len(s.sent)-1500:]
+		last := s.sent[len(s.sent)-1000:]
 		for _, r := range last {
 			counts[r]++
 		}
