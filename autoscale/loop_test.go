@@ -1,0 +1,388 @@
+package autoscale
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"go.uber.org/goleak"
+
+	"github.com/hearsay-llm/hearsay/state"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func TestEmptyPoolIsBroughtToItsMinimum(t *testing.T) {
+	w := newWorld(t, spec())
+	w.until(time.Minute, "one replica", func() bool { return w.settled() && len(w.facts.Replicas) == 1 })
+	want := []string{"target 0->1", "start", "add fake:1", "settle done"}
+	if !slices.Equal(w.log, want) {
+		t.Errorf("%q, want %q", w.log, want)
+	}
+}
+
+func TestLoadAddsReplicasByACappedStep(t *testing.T) {
+	w := grown(t, 1)
+	w.spread(45) // at 8 per replica: 6
+	w.until(time.Minute, "a decision", func() bool { return w.target() == 3 })
+	d := w.facts.LastDecision(chat)
+	if d.Reason == "" || d.Evidence["in_flight"] != 45 || d.Evidence["needed"] != 6 || d.By != "r1" || d.Epoch != w.facts.Epoch {
+		t.Errorf("%+v", d)
+	}
+	w.until(time.Minute, "carried out", w.settled)
+	if n := testutil.ToFloat64(w.loop.m.decisions.WithLabelValues("chat", "up", "load")); n != 1 {
+		t.Errorf("%v decisions counted", n)
+	}
+	// Still more is needed, and comes after the cooldown, not before.
+	at := w.now
+	w.until(3*time.Minute, "the next decision", func() bool { return w.target() == 5 })
+	if since := w.now.Sub(d.Seen); since < time.Minute {
+		t.Errorf("the next after %v (settled at %v)", since, at.Sub(d.Seen))
+	}
+}
+
+func TestPendingReplicasAreNotStackedOn(t *testing.T) {
+	w := grown(t, 1)
+	w.act.stuck = true
+	w.spread(45)
+	w.until(time.Minute, "a decision", func() bool { return w.target() == 3 })
+	if err := w.run(2 * time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	if w.target() != 3 || w.act.made != 3 {
+		t.Errorf("target %d, %d started", w.target(), w.act.made)
+	}
+	if r := w.refusal(); r != refusedOpen && r != refusedPending {
+		t.Errorf("refused for %q", r)
+	}
+	w.until(3*time.Minute, "given up on", func() bool { return w.facts.LastDecision(chat).Outcome == state.OutcomeFailed })
+}
+
+func TestLoadGoneWhilePendingGoesDown(t *testing.T) {
+	w := grown(t, 1)
+	w.spread(45)
+	w.act.startTime = time.Hour
+	for _, i := range w.act.instances {
+		i.since = time.Time{}
+	}
+	w.until(time.Minute, "up", func() bool { return w.target() == 3 })
+	w.spread(0)
+	w.until(20*time.Minute, "back", func() bool { return w.target() == 1 && w.settled() && len(w.act.instances) == 1 })
+	if w.act.instances[0].Replica.ID != "fake:1" {
+		t.Errorf("%s is left, and the one that was ready went", w.act.instances[0].Replica.ID)
+	}
+}
+
+func TestIdleReplicaGoesAfterTheWindowOneAtATime(t *testing.T) {
+	w := grown(t, 3)
+	t0 := w.now
+	w.until(10*time.Minute, "down", func() bool { return w.target() == 2 })
+	if d := w.now.Sub(t0); d < 5*time.Minute-3*time.Second {
+		t.Errorf("down after %v", d)
+	}
+	w.until(10*time.Minute, "to the minimum", func() bool { return w.target() == 1 && w.settled() })
+	if len(w.facts.Replicas) != 1 || len(w.facts.Draining) != 0 || len(w.act.instances) != 1 {
+		t.Errorf("replicas %v, draining %v, running %d", w.facts.Replicas, w.facts.Draining, len(w.act.instances))
+	}
+	if err := w.run(20 * time.Minute); err != nil || w.target() != 1 {
+		t.Errorf("target %d below the minimum, %v", w.target(), err)
+	}
+}
+
+func TestLoadThatNeedsAllKeepsAll(t *testing.T) {
+	w := grown(t, 3)
+	w.spread(17) // two carry 16 at the wanted utilisation
+	if err := w.run(20 * time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	if w.target() != 3 {
+		t.Errorf("target %d", w.target())
+	}
+}
+
+func TestReplicaIsStoppedOnlyWhenEveryRouterIsDoneWithIt(t *testing.T) {
+	draining := func(t *testing.T) (*world, state.ReplicaID) {
+		w := grown(t, 2)
+		w.load("fake:1", 1)
+		w.load("fake:2", 1)
+		w.remote["r2"] = map[state.ReplicaID]int64{"fake:1": 1, "fake:2": 1}
+		w.until(10*time.Minute, "a drain", func() bool { return len(w.facts.Draining) == 1 })
+		for id := range w.facts.Draining {
+			return w, id
+		}
+		return nil, ""
+	}
+	stopped := func(w *world) bool { return slices.ContainsFunc(w.log, func(s string) bool { return s[:4] == "stop" }) }
+
+	t.Run("own and others' requests are waited for", func(t *testing.T) {
+		w, id := draining(t)
+		w.run(30 * time.Second)
+		w.load(id, 0)
+		w.run(30 * time.Second)
+		if stopped(w) {
+			t.Fatal("stopped with another router's request running")
+		}
+		w.remote["r2"][id] = 0
+		w.until(10*time.Second, "stopped and settled", func() bool { return stopped(w) && w.settled() })
+	})
+	t.Run("a silent router's vanished row is not zero, until the deadline", func(t *testing.T) {
+		w, id := draining(t)
+		t0 := w.now
+		w.load(id, 0)
+		w.silent["r2"] = true
+		w.until(5*time.Minute, "stopped", func() bool { return stopped(w) })
+		if d := w.now.Sub(t0); d < 100*time.Second || d > 130*time.Second {
+			t.Errorf("stopped after %v", d)
+		}
+	})
+	t.Run("a dead router is not waited for", func(t *testing.T) {
+		w, id := draining(t)
+		w.load(id, 0)
+		w.store.DropRouter("r2")
+		w.live = []state.RouterID{"r1", "r3"}
+		w.until(10*time.Second, "stopped", func() bool { return stopped(w) })
+	})
+	t.Run("a router that has not acknowledged is waited for", func(t *testing.T) {
+		w, id := draining(t)
+		w.load(id, 0)
+		d := w.facts.Draining[id]
+		w.now = w.now.Add(time.Second)
+		w.remote["r2"][id] = 0
+		w.hear()
+		if !w.loop.drained(w.View(), id, d) {
+			t.Error("not drained although all is quiet")
+		}
+		if w.loop.drained(w.View(), id, state.Drain{Index: w.facts.Index + 1}) {
+			t.Error("drained although nobody has seen the drain")
+		}
+	})
+	t.Run("work that only the engine shows is waited for", func(t *testing.T) {
+		w, id := draining(t)
+		w.load(id, 0)
+		w.remote["r2"][id] = 0
+		w.now = w.now.Add(time.Second)
+		w.hear()
+		x := state.UnknownReading(id)
+		w.now = w.now.Add(time.Millisecond)
+		x.OK, x.At, x.Running = true, w.store.Clock().Stamp(w.now), 1
+		w.store.ApplyReading(x)
+		if w.loop.drained(w.View(), id, w.facts.Draining[id]) {
+			t.Error("drained while the engine runs something")
+		}
+	})
+}
+
+func TestVictimIsTheLeastLoadedThenTheColdest(t *testing.T) {
+	w := grown(t, 3)
+	w.loop.cfg.Warm = func(id state.ReplicaID) int {
+		return map[state.ReplicaID]int{"fake:1": 9, "fake:2": 5, "fake:3": 7}[id]
+	}
+	f := func(want state.ReplicaID) {
+		t.Helper()
+		if got := w.loop.victims(w.View(), w.act.actual(), nil, 1); len(got) != 1 || got[0] != want {
+			t.Errorf("%v, want %s", got, want)
+		}
+	}
+	f("fake:2")
+	w.load("fake:2", 2)
+	f("fake:3")
+	w.act.instances[0].since = w.now
+	f("fake:1") // not ready
+}
+
+func TestRefusals(t *testing.T) {
+	f := func(name, want string, up bool, spoil func(w *world)) {
+		t.Run(name, func(t *testing.T) {
+			w := grown(t, 2)
+			if up {
+				w.spread(40)
+			}
+			spoil(w)
+			before := w.target()
+			if err := w.run(8 * time.Minute); err != nil {
+				t.Fatal(err)
+			}
+			if w.target() != before {
+				t.Errorf("target %d became %d", before, w.target())
+			}
+			if r := w.refusal(); r != want {
+				t.Errorf("refused for %q, want %q", r, want)
+			}
+			if testutil.ToFloat64(w.loop.m.refusals.WithLabelValues(want)) == 0 {
+				t.Error("not counted")
+			}
+		})
+	}
+	hold := func(w *world) {
+		w.facts = w.facts.Clone()
+		w.facts.Holds[chat] = true
+		w.facts.Index++
+		w.store.SetFacts(w.facts)
+	}
+	f("an operator holds", refusedHold, true, hold)
+	f("an operator holds, idle", refusedHold, false, hold)
+	f("two of three routers are silent", refusedCoverage, true, func(w *world) { w.silent["r2"], w.silent["r3"] = true, true })
+	f("no engine is read", refusedReadings, false, func(w *world) { w.unread["fake:1"], w.unread["fake:2"] = true, true })
+	f("one engine of two is not read", refusedReadings, false, func(w *world) { w.unread["fake:1"] = true })
+	f("the pool is skewed", refusedSkewed, true, func(w *world) {
+		w.store.SetWeights(&state.Weights{Pools: map[string]state.PoolBalance{"chat": {Skew: 4}}})
+	})
+	f("the actuator fails", refusedActuator, true, func(w *world) { w.act.broken = fmt.Errorf("no") })
+	f("the maximum is reached", refusedMaximum, true, func(w *world) {
+		s := spec()
+		s.ScaleMax = 2
+		w.store.SetPools([]state.PoolSpec{s})
+	})
+}
+
+func TestReplicasThatAreNotTheActuatorsStay(t *testing.T) {
+	w := newWorld(t, spec())
+	var list []state.Replica
+	for i := range 3 {
+		list = append(list, state.Replica{ID: state.ReplicaID(fmt.Sprint("static", i)), Role: state.RoleBoth, URL: "http://x"})
+	}
+	w.store.SetReplicas(state.SourceStatic, "chat", list)
+	if err := w.run(20 * time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	if len(w.facts.Decisions) != 0 || w.refusal() != refusedNotOurs {
+		t.Errorf("%+v, refused for %q", w.facts.Decisions, w.refusal())
+	}
+	w.spread(30)
+	w.until(2*time.Minute, "one more", func() bool { return w.target() == 4 && w.settled() })
+	if w.act.made != 1 {
+		t.Errorf("%d started", w.act.made)
+	}
+}
+
+func TestEmptyPoolWakesForAHeldRequest(t *testing.T) {
+	s := spec()
+	s.ScaleMin = 0
+	w := newWorld(t, s)
+	w.queue = 1
+	w.until(time.Minute, "one", func() bool { return w.target() == 1 && w.settled() })
+	w.queue = 0
+	w.until(20*time.Minute, "none", func() bool { return w.target() == 0 && w.settled() })
+	if len(w.act.instances) != 0 || len(w.facts.Replicas) != 0 {
+		t.Error("something is left")
+	}
+	w.queue = 1 // within the cooldown
+	w.until(20*time.Second, "awake", func() bool { return w.target() == 1 })
+}
+
+func TestLoadThatReturnsDuringADrainKeepsTheReplica(t *testing.T) {
+	w := grown(t, 2)
+	w.load("fake:1", 3)
+	w.load("fake:2", 3)
+	w.until(10*time.Minute, "a drain", func() bool { return len(w.facts.Draining) == 1 })
+	w.now = w.now.Add(time.Minute) // past the cooldown, not past the deadline
+	w.load("fake:1", 9)
+	w.load("fake:2", 9)
+	w.until(time.Minute, "kept", func() bool { return len(w.facts.Draining) == 0 && w.target() >= 2 })
+	if len(w.act.instances) < 2 || w.act.instances[0].Stopping || w.act.instances[1].Stopping {
+		t.Error("it was stopped")
+	}
+}
+
+func TestReplicaOfAnotherHostIsLeftAlone(t *testing.T) {
+	w := grown(t, 2)
+	w.facts = w.facts.Clone()
+	w.facts.Index++
+	w.facts.Replicas["elsewhere:1"] = state.Replica{ID: "elsewhere:1", Pool: "chat", Role: state.RoleBoth, URL: "http://x"}
+	w.store.SetFacts(w.facts)
+	if err := w.run(time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	// Three exist and two are wanted: one of the actuator's own goes.
+	if want := []string{"drain fake:1", "stop fake:1", "remove_replica fake:1"}; !slices.Equal(w.log, want) {
+		t.Errorf("%q, want %q", w.log, want)
+	}
+	if _, ok := w.facts.Replicas["elsewhere:1"]; !ok {
+		t.Error("the other host's replica was taken from the facts")
+	}
+}
+
+func TestVanishedReplicaIsTakenFromTheFacts(t *testing.T) {
+	w := grown(t, 2)
+	w.act.instances = w.act.instances[1:]
+	w.until(2*time.Minute, "replaced", func() bool {
+		_, gone := w.facts.Replicas["fake:1"]
+		return !gone && len(w.facts.Replicas) == 2
+	})
+}
+
+// A leader dies at any point of growing and of shrinking; the next one, which
+// remembers nothing, finishes it, and nothing is done twice.
+func TestNextLeaderFinishesWhatWasBegun(t *testing.T) {
+	up := func(w *world) (done func() bool) {
+		w.spread(24)
+		return func() bool { return w.target() == 3 && w.settled() }
+	}
+	down := func(w *world) (done func() bool) {
+		return func() bool { return w.target() == 1 && w.settled() }
+	}
+	f := func(name string, from int, begin func(*world) func() bool, check func(t *testing.T, w *world)) {
+		for _, after := range []bool{false, true} {
+			points := 0
+			for at := 1; ; at++ {
+				w := grown(t, from)
+				w.steps, w.dieAt, w.dieAfter = 0, at, after
+				done := begin(w)
+				died := false
+				for t0 := w.now; !done(); {
+					if w.now.Sub(t0) > 30*time.Minute {
+						t.Fatalf("%s, died at step %d (after its effect: %v): not finished: %q %+v", name, at, after, w.log, w.facts.Decisions)
+					}
+					if err := w.run(time.Second); err != nil {
+						died = true
+						w.now = w.now.Add(2 * time.Second)
+						w.elect()
+					}
+				}
+				if !died {
+					break
+				}
+				points++
+				check(t, w)
+				if t.Failed() {
+					t.Fatalf("%s, died at step %d (after its effect: %v): %q", name, at, after, w.log)
+				}
+			}
+			if points < 4 {
+				t.Errorf("%s: only %d points tried", name, points)
+			}
+		}
+	}
+	f("up", 1, up, func(t *testing.T, w *world) {
+		if w.act.made != 3 || w.running() != 3 || len(w.facts.Replicas) != 3 || len(w.facts.Decisions) != 2 {
+			t.Errorf("%d started, %d run, %d in the facts, %d decisions", w.act.made, w.running(), len(w.facts.Replicas), len(w.facts.Decisions))
+		}
+	})
+	f("down", 2, down, func(t *testing.T, w *world) {
+		stops := 0
+		for _, s := range w.log {
+			if s[:4] == "stop" {
+				stops++
+			}
+		}
+		if w.act.made != 2 || stops != 1 || len(w.act.instances) != 1 || len(w.facts.Replicas) != 1 || len(w.facts.Draining) != 0 {
+			t.Errorf("%d started, %d stopped, %d left, facts %v %v", w.act.made, stops, len(w.act.instances), w.facts.Replicas, w.facts.Draining)
+		}
+	})
+}
+
+func TestLeaderOfThePastStopsActing(t *testing.T) {
+	w := grown(t, 1)
+	old := w.loop
+	w.elect()
+	w.loop = old
+	w.spread(40)
+	if err := w.run(time.Minute); !over(err) {
+		t.Errorf("%v", err)
+	}
+	if w.target() != 1 || len(w.log) != 0 {
+		t.Errorf("it acted: %q", w.log)
+	}
+}

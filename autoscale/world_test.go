@@ -1,0 +1,347 @@
+package autoscale
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/hearsay-llm/hearsay/state"
+)
+
+var chat = state.TargetKey{Pool: "chat", Role: state.RoleBoth}
+
+// world is a cluster as one leader sees it: a real store, facts that are edited at
+// once, and an actuator whose replicas take a while to start.
+type world struct {
+	t       *testing.T
+	now     time.Time
+	store   *state.Store
+	facts   *state.Facts
+	live    []state.RouterID
+	seq     uint64
+	act     *fake
+	loop    *Loop
+	reg     *prometheus.Registry
+	queue   int
+	silent  map[state.RouterID]bool
+	tickets map[state.ReplicaID][]*state.Ticket
+	remote  map[state.RouterID]map[state.ReplicaID]int64
+	unread  map[state.ReplicaID]bool
+
+	// A leader dies at the step numbered dieAt (0: never), before or after the step
+	// has its effect.
+	steps, dieAt int
+	dieAfter     bool
+	log          []string
+}
+
+var errDied = errors.New("the leader died")
+
+type instance struct {
+	state.Instance
+	since time.Time
+}
+
+type fake struct {
+	w         *world
+	epoch     uint64
+	decision  uint64
+	instances []*instance
+	startTime time.Duration
+	made      int
+	stuck     bool // nothing becomes ready
+	broken    error
+}
+
+func (w *world) step(what string, effect func() error) error {
+	w.steps++
+	if w.steps == w.dieAt && !w.dieAfter {
+		return errDied
+	}
+	err := effect()
+	if err == nil {
+		w.log = append(w.log, what)
+	}
+	if w.steps == w.dieAt {
+		return errDied
+	}
+	return err
+}
+
+func spec() state.PoolSpec {
+	return state.PoolSpec{
+		Name: "chat", Model: "m", ScaleMin: 1, ScaleMax: 6, ScaleActuator: "fake",
+		ScaleCooldown: time.Minute, ScaleDownWindow: 5 * time.Minute, DrainDeadline: 2 * time.Minute,
+	}
+}
+
+func newWorld(t *testing.T, s state.PoolSpec) *world {
+	w := &world{
+		t: t, now: time.Unix(1_000_000, 0), facts: state.NewFacts(), live: []state.RouterID{"r1", "r2", "r3"},
+		silent: map[state.RouterID]bool{}, tickets: map[state.ReplicaID][]*state.Ticket{},
+		remote: map[state.RouterID]map[state.ReplicaID]int64{}, unread: map[state.ReplicaID]bool{},
+	}
+	w.store = state.NewStore(state.Config{
+		Self: "r1", Clock: state.NewClock(1, w.now), Pools: []state.PoolSpec{s}, Now: func() time.Time { return w.now },
+	})
+	w.act = &fake{w: w, startTime: 20 * time.Second}
+	w.elect()
+	return w
+}
+
+// elect begins the next term with a leader that remembers nothing.
+func (w *world) elect() {
+	w.facts = w.facts.Clone()
+	w.facts.Index++
+	w.facts.Epoch = w.facts.Index
+	w.store.SetFacts(w.facts)
+	w.reg = prometheus.NewPedanticRegistry()
+	l, err := New(Config{
+		Self: "r1", Cluster: w, Committer: w, Actuators: map[string]Actuator{"fake": w.act},
+		Default: Capacity{Requests: 10, PrefillTokens: 10000}, Utilisation: 0.8, PendingDeadline: 3 * time.Minute,
+		Queued: func(string) int { return w.queue }, Registerer: w.reg,
+	})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	l.Begin(w.facts.Epoch)
+	w.loop = l
+}
+
+func (w *world) View() *state.View      { return w.store.View() }
+func (w *world) Live() []state.RouterID { return w.live }
+
+// Commit edits the facts with the rules that the loop relies on.
+func (w *world) Commit(_ context.Context, c state.Command) error {
+	what := string(c.Kind) + " " + string(c.Of)
+	switch {
+	case c.Decision != nil:
+		what = fmt.Sprintf("target %d->%d", c.Decision.From, c.Decision.To)
+	case c.Replica != nil:
+		what = "add " + string(c.Replica.ID)
+	case c.Kind == state.CommandSettle:
+		what = "settle " + string(c.Outcome)
+	}
+	return w.step(strings.TrimSpace(what), func() error { return w.edit(c) })
+}
+
+func (w *world) edit(c state.Command) error {
+	f := w.facts.Clone()
+	f.Index++
+	if c.Epoch != f.Epoch {
+		return &state.Refusal{Code: state.RefusedStaleEpoch}
+	}
+	switch c.Kind {
+	case state.CommandSetTarget:
+		d := *c.Decision
+		k := state.TargetKey{Pool: d.Pool, Role: d.Role}
+		if last := f.LastDecision(k); last != nil && last.Open() {
+			w.t.Errorf("decision %s overlaps %s", d.ID, last.ID)
+			return &state.Refusal{Code: state.RefusedOverlap}
+		}
+		if n, ok := f.Targets[k]; ok && n != d.From {
+			return &state.Refusal{Code: state.RefusedChanged}
+		}
+		d.Index, d.Seen = f.Index, w.now
+		f.Targets[k] = d.To
+		f.Decisions = append(f.Decisions, d)
+	case state.CommandSettle:
+		f.Decision(c.Settles).Outcome, f.Decision(c.Settles).Detail = c.Outcome, c.Detail
+	case state.CommandAddReplica:
+		f.Replicas[c.Replica.ID] = *c.Replica
+	case state.CommandRemoveReplica:
+		delete(f.Replicas, c.Of)
+		delete(f.Draining, c.Of)
+	case state.CommandDrain:
+		d := *c.Drain
+		d.Index = f.Index
+		f.Draining[c.Of] = d
+	case state.CommandUndrain:
+		delete(f.Draining, c.Of)
+	default:
+		w.t.Errorf("unexpected %s", c.Kind)
+	}
+	w.facts = f
+	w.store.SetFacts(f)
+	return nil
+}
+
+func (a *fake) actual() (x state.Actual) {
+	x.Prefix = "fake:"
+	for _, i := range a.instances {
+		i.Ready = !a.stuck && !i.Stopping && a.w.now.Sub(i.since) >= a.startTime
+		x.Instances = append(x.Instances, i.Instance)
+	}
+	return x
+}
+
+func (a *fake) List(context.Context, state.TargetKey) (state.Actual, error) {
+	return a.actual(), a.broken
+}
+
+func (a *fake) Ensure(_ context.Context, d state.Desired) (state.Actual, error) {
+	if d.Epoch < a.epoch || d.Decision < a.decision {
+		return state.Actual{}, state.ErrFenced
+	}
+	a.epoch, a.decision = d.Epoch, d.Decision
+	// Stopping ones are gone at the next call.
+	a.instances = slices.DeleteFunc(a.instances, func(i *instance) bool { return i.Stopping })
+	have := 0
+	for _, i := range a.instances {
+		if !slices.Contains(d.Remove, i.Replica.ID) {
+			have++
+			continue
+		}
+		id := i.Replica.ID
+		if err := a.w.step("stop "+string(id), func() error {
+			if _, ok := a.w.facts.Draining[id]; !ok {
+				a.w.t.Errorf("%s is stopped and does not drain", id)
+			}
+			i.Stopping = true
+			return nil
+		}); err != nil {
+			return a.actual(), err
+		}
+	}
+	for ; have < d.Want; have++ {
+		if err := a.w.step("start", func() error {
+			a.made++
+			a.instances = append(a.instances, &instance{since: a.w.now, Instance: state.Instance{Replica: state.Replica{
+				ID: state.ReplicaID(fmt.Sprint("fake:", a.made)), Pool: "chat", Role: state.RoleBoth, URL: fmt.Sprint("http://h:", a.made),
+			}}})
+			return nil
+		}); err != nil {
+			return a.actual(), err
+		}
+	}
+	return a.actual(), nil
+}
+
+// hear lets the other routers' rows and the engines' readings come in.
+func (w *world) hear() {
+	for _, id := range w.live[1:] {
+		if w.silent[id] {
+			w.store.DropRouter(id)
+			continue
+		}
+		w.seq++
+		m := state.Rows{Router: id, Boot: 2, Seq: w.seq, Full: true, FactsIndex: w.facts.Index}
+		for r, n := range w.remote[id] {
+			m.Rows = append(m.Rows, state.Row{Replica: r, Load: state.Load{InFlight: n}})
+		}
+		w.store.ApplyRows(m)
+	}
+	for _, p := range w.View().Pools {
+		for _, r := range p.Replicas {
+			if w.unread[r.ID] {
+				continue
+			}
+			x := state.UnknownReading(r.ID)
+			x.OK, x.At = true, w.store.Clock().Stamp(w.now)
+			x.Running, x.Waiting = float64(r.Load().InFlight), 0
+			w.store.ApplyReading(x)
+		}
+	}
+}
+
+// run lets time pass, a second at a time.
+func (w *world) run(d time.Duration) error {
+	for range int(d / time.Second) {
+		w.now = w.now.Add(time.Second)
+		w.hear()
+		if err := w.loop.Step(context.Background(), w.now); errors.Is(err, errDied) || over(err) {
+			return err
+		}
+	}
+	return nil
+}
+
+// until lets time pass until a condition holds.
+func (w *world) until(bound time.Duration, what string, ok func() bool) {
+	w.t.Helper()
+	for t0 := w.now; !ok(); {
+		if w.now.Sub(t0) > bound {
+			w.t.Fatalf("not within %v: %s; target %v, decisions %+v, reports %+v", bound, what, w.facts.Targets, w.facts.Decisions, w.loop.Reports())
+		}
+		if err := w.run(time.Second); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+}
+
+// load puts n requests on this router's side of a replica, in all.
+func (w *world) load(id state.ReplicaID, n int) {
+	for len(w.tickets[id]) < n {
+		w.tickets[id] = append(w.tickets[id], w.store.Begin(w.View().Replica(id), 0))
+		w.tickets[id][len(w.tickets[id])-1].FirstToken()
+	}
+	for _, t := range w.tickets[id][n:] {
+		t.End()
+	}
+	w.tickets[id] = w.tickets[id][:n]
+}
+
+// spread puts n requests evenly on the replicas that there are.
+func (w *world) spread(n int) {
+	p := poolOf(w.View(), "chat")
+	for id := range w.tickets {
+		if w.View().Replica(id) == nil {
+			delete(w.tickets, id)
+		}
+	}
+	for i, r := range p.Replicas {
+		share := n / len(p.Replicas)
+		if i < n%len(p.Replicas) {
+			share++
+		}
+		w.load(r.ID, share)
+	}
+}
+
+func (w *world) target() int { return w.facts.Targets[chat] }
+
+func (w *world) settled() bool {
+	d := w.facts.LastDecision(chat)
+	return d != nil && !d.Open()
+}
+
+func (w *world) running() (n int) {
+	for _, i := range w.act.actual().Instances {
+		if i.Ready {
+			n++
+		}
+	}
+	return n
+}
+
+// grown gives a world with n replicas at rest.
+func grown(t *testing.T, n int) *world {
+	t.Helper()
+	s := spec()
+	s.ScaleMin = n
+	w := newWorld(t, s)
+	w.until(2*time.Minute, "the minimum", func() bool { return w.settled() && len(w.facts.Replicas) == n })
+	w.store.SetPools([]state.PoolSpec{spec()})
+	w.now = w.now.Add(2 * time.Minute) // past the cooldown
+	w.elect()
+	if err := w.run(2 * time.Second); err != nil {
+		t.Fatal(err)
+	}
+	w.log = nil
+	return w
+}
+
+func (w *world) refusal() string {
+	w.t.Helper()
+	r := w.loop.Reports()
+	if len(r) != 1 {
+		w.t.Fatalf("%d reports", len(r))
+	}
+	return r[0].Refusal
+}
