@@ -145,14 +145,14 @@ func (c *Calibration) Forget(slot state.Slot, id state.ReplicaID) {
 }
 
 // Observe takes a sample. Those that say nothing of the replica's speed are
-// skipped: retried ones, those across a restart, and those whose pick went by old
-// load; it reports whether it took this one.
-func (c *Calibration) Observe(s Sample) bool {
+// skipped, and counted: retried ones, those across a restart, and those whose pick
+// went by old load.
+func (c *Calibration) Observe(s Sample) {
 	ttft := s.TTFT > 0 && s.ViewAge <= maxViewAge
 	itl := s.ITL > 0 && s.ITLBatch >= 1
 	if s.Retried || s.Restarted || (!ttft && !itl) {
 		c.skipped.Add(1)
-		return false
+		return
 	}
 	f := c.fitOf(s.Slot, s.Replica, s.Pool)
 	f.mu.Lock()
@@ -169,7 +169,6 @@ func (c *Calibration) Observe(s Sample) bool {
 		c.updatePrior(s.Pool, p)
 	}
 	c.observed.Add(1)
-	return true
 }
 
 // Seed takes another router's figures of a replica that has not been observed

@@ -117,9 +117,7 @@ func TestCalibrationSkips(t *testing.T) {
 		c := routing.NewCalibration()
 		s := routing.Sample{Replica: "r", Pool: "chat", UncachedTokens: 100, PromptTokens: 100, TTFT: time.Second}
 		change(&s)
-		if got := c.Observe(s); got != want {
-			t.Errorf("%s: taken %v, want %v", name, got, want)
-		}
+		c.Observe(s)
 		if observed, skipped := c.Counts(); observed+skipped != 1 || (observed == 1) != want {
 			t.Errorf("%s: counts %d and %d", name, observed, skipped)
 		}

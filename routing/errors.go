@@ -21,7 +21,7 @@ type PickError struct {
 	Reasons []ReasonCount // why they were excluded, in the order of the Excluded constants
 	// RetryAfter is when asking again may help, at least a second.
 	RetryAfter time.Duration
-	kind       error
+	Kind       error // ErrNoReplicas or ErrNoneEligible
 }
 
 // ReasonCount is how many replicas were excluded for one reason.
@@ -33,7 +33,7 @@ type ReasonCount struct {
 // Error names the pool and the counted reasons.
 func (e *PickError) Error() string {
 	if e.Total == 0 {
-		return fmt.Sprintf("pool %q: %v", e.Pool, e.kind)
+		return fmt.Sprintf("pool %q: %v", e.Pool, e.Kind)
 	}
 	var b strings.Builder
 	for i, r := range e.Reasons {
@@ -42,11 +42,11 @@ func (e *PickError) Error() string {
 		}
 		fmt.Fprintf(&b, "%d %s", r.Count, r.Reason)
 	}
-	return fmt.Sprintf("pool %q: %v: %s (of %d)", e.Pool, e.kind, b.String(), e.Total)
+	return fmt.Sprintf("pool %q: %v: %s (of %d)", e.Pool, e.Kind, b.String(), e.Total)
 }
 
 // Unwrap is ErrNoReplicas or ErrNoneEligible.
-func (e *PickError) Unwrap() error { return e.kind }
+func (e *PickError) Unwrap() error { return e.Kind }
 
 // Count is how many replicas were excluded for a reason.
 func (e *PickError) Count(reason string) int {
@@ -62,12 +62,12 @@ func (e *PickError) Count(reason string) int {
 const defaultRetryAfter = time.Second
 
 func noReplicas(pool string) error {
-	return &PickError{Pool: pool, kind: ErrNoReplicas, RetryAfter: 5 * defaultRetryAfter}
+	return &PickError{Pool: pool, Kind: ErrNoReplicas, RetryAfter: 5 * defaultRetryAfter}
 }
 
 // noneEligible counts the reasons. It runs only when a request fails.
 func noneEligible(pool string, c *Choice, w weightsOf, now time.Time) error {
-	e := &PickError{Pool: pool, Total: len(c.Candidates), kind: ErrNoneEligible}
+	e := &PickError{Pool: pool, Total: len(c.Candidates), Kind: ErrNoneEligible}
 	for _, reason := range exclusions {
 		n := 0
 		for i := range c.Candidates {
