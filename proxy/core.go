@@ -30,9 +30,9 @@ type Index interface {
 	Place(id state.ReplicaID, marks []prefix.Mark, tokens []int32, now time.Time) *sketch.Placement
 }
 
-// Calibration is what the core needs of *routing.Calibration.
+// Calibration learns from what came of requests, as *routing.Calibration does.
 type Calibration interface {
-	Observe(routing.Sample) bool
+	Observe(routing.Sample)
 	ObserveOutput(pool string, maxTokens, output int)
 }
 

@@ -20,7 +20,8 @@ type failure struct {
 	outcome Outcome
 	retry   bool
 	reason  string        // label
-	wait    time.Duration // what a busy replica asked for
+	wait    time.Duration // what to tell the client of a busy replica
+	asked   time.Duration // what it asked for itself; 0: it did not say
 
 	// Either err, or the replica's own answer.
 	err    *api.Error
@@ -59,7 +60,7 @@ func (r *request) unsent(err error) *failure {
 	case errors.Is(err, errFirstByteTimeout), errors.Is(err, errIdleTimeout):
 		return &failure{outcome: OutcomeTimeout, retry: true, reason: "timeout", err: api.GatewayTimeout("first_byte_timeout")}
 	case errors.Is(err, errTotalTimeout):
-		return &failure{outcome: OutcomeTimeout, reason: "timeout", err: api.GatewayTimeout("total_timeout")}
+		return &failure{outcome: OutcomeAborted, reason: "total_timeout", err: api.GatewayTimeout("total_timeout")}
 	case errors.Is(err, errBadResponse):
 		reason = "bad_response"
 	case r.x.conn == nil:
@@ -83,10 +84,8 @@ func (r *request) rejected(status int) *failure {
 	switch {
 	case status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable:
 		f.outcome, f.retry, f.reason = OutcomeBusy, true, "busy"
-		f.wait = retryAfter(f.head.Peek("Retry-After"), time.Now())
-		if f.wait == 0 {
-			f.wait = time.Second
-		}
+		f.asked = retryAfter(f.head.Peek("Retry-After"), time.Now())
+		f.wait = max(f.asked, time.Second)
 	case status >= 500:
 		f.outcome, f.retry = OutcomeFailed, true
 	case status >= 400:

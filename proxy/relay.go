@@ -315,7 +315,9 @@ func (a *relay) finish(err error) {
 		r.s.metrics.disconnect.WithLabelValues(string(r.phase)).Inc()
 	case errors.Is(a.failed, errShutdown):
 		res.Outcome, r.reason = OutcomeAborted, "shutdown"
-	case errors.Is(a.failed, errIdleTimeout), errors.Is(a.failed, errTotalTimeout), errors.Is(a.failed, errFirstByteTimeout):
+	case errors.Is(a.failed, errTotalTimeout): // it was answering: not its fault
+		res.Outcome, r.reason = OutcomeAborted, "total_timeout"
+	case errors.Is(a.failed, errIdleTimeout), errors.Is(a.failed, errFirstByteTimeout):
 		res.Outcome, r.reason = OutcomeTimeout, a.farewell().Reason
 	default:
 		res.Outcome, r.reason = OutcomeFailed, a.farewell().Reason

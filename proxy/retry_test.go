@@ -53,7 +53,7 @@ func TestBrokenReplicaIsLeftForAnother(t *testing.T) {
 	f("500", w, "status_5xx", "e1 failed", says(jsonAnswer(500, `{"error":{"message":"x"}}`)))
 	f("empty 500", w, "status_5xx", "e1 failed", says("HTTP/1.1 500 X\r\nContent-Length: 0\r\n\r\n"))
 	f("503", w, "busy", "e1 busy 2s", says(jsonAnswer(503, `{"error":{"message":"The request queue is full."}}`, "Retry-After: 2")))
-	f("429 without a word on when", w, "busy", "e1 busy 1s", says(jsonAnswer(429, `{"error":"Model is overloaded","error_type":"overloaded"}`)))
+	f("429 without a word on when", w, "busy", "e1 busy", says(jsonAnswer(429, `{"error":"Model is overloaded","error_type":"overloaded"}`)))
 	f("429 that asks for a week", w, "busy", "e1 busy 5m0s", says(jsonAnswer(429, `{}`, "Retry-After: 561635")))
 	f("closes without an answer", w, "transport", "e1 failed", func(*engine, *incoming) bool { return false })
 	f("half a head", w, "transport", "e1 failed", func(_ *engine, in *incoming) bool { _ = in.write("HTTP/1.1 200 OK\r\nContent-"); return false })
@@ -272,6 +272,7 @@ func TestTimeouts(t *testing.T) {
 		if r.err == nil || !strings.Contains(r.body, "upstream_timeout") {
 			t.Errorf("got %.100q, %v", r.body, r.err)
 		}
+		until(t, "report", func() bool { return g.reports.take() == "e1 aborted" })
 	})
 	run("a half event waits for its rest", handlers(func(_ *engine, in *incoming) bool {
 		_ = in.write(streamHead + chunk(role) + chunk(word[:20]))

@@ -84,7 +84,7 @@ func (r *request) dispatch() *failure {
 			return nil
 		}
 		r.x.drop()
-		r.job.End(&Result{Outcome: f.outcome, RetryAfter: f.wait})
+		r.job.End(&Result{Outcome: f.outcome, RetryAfter: f.asked})
 		if f.outcome == OutcomeBusy && f.wait > 0 && (wait == 0 || f.wait < wait) {
 			wait = f.wait
 		}
