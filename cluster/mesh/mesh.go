@@ -132,6 +132,15 @@ func (m *Mesh) Send(to state.RouterID, k wire.Kind, payload []byte) bool {
 	return s != nil && s.send(k, payload, m.cfg.QueueBytes)
 }
 
+// ClusterID is the committed cluster id that a connected peer named when its
+// stream began; empty when it had none, or is not connected.
+func (m *Mesh) ClusterID(id state.RouterID) string {
+	if s := m.session(id); s != nil {
+		return s.cluster
+	}
+	return ""
+}
+
 // Up reports whether there is a stream to the peer.
 func (m *Mesh) Up(id state.RouterID) bool { return m.session(id) != nil }
 

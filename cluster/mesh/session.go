@@ -26,6 +26,7 @@ type session struct {
 	id        state.RouterID
 	boot      state.BootID
 	name      string
+	cluster   string // committed cluster id, as the peer said at the stream's start
 	conn      net.Conn
 	dialled   bool // by us
 	preferred bool // dialled by the lower id
@@ -50,7 +51,7 @@ type session struct {
 // stream that exists stays.
 func (m *Mesh) serve(ctx context.Context, a *authed, dialled bool) error {
 	s := &session{
-		m: m, id: a.peer.Router, boot: a.peer.Boot, name: a.peer.Name, conn: a.conn,
+		m: m, id: a.peer.Router, boot: a.peer.Boot, name: a.peer.Name, cluster: a.peer.ClusterID, conn: a.conn,
 		dialled: dialled, preferred: dialled == (m.cfg.Self < a.peer.Router), since: time.Now(),
 		wake: make(chan struct{}, 1), dead: make(chan struct{}), done: make(chan struct{}),
 		calls: map[uint64]chan wire.Reply{},

@@ -10,7 +10,6 @@ import (
 	"github.com/hearsay-llm/hearsay/cluster/consensus"
 	"github.com/hearsay-llm/hearsay/cluster/mesh"
 	"github.com/hearsay-llm/hearsay/state"
-	"github.com/hearsay-llm/hearsay/state/prefix"
 )
 
 // raftProto is the mesh's byte for Raft's streams.
@@ -57,7 +56,7 @@ func (n *Node) newCluster() error {
 
 	n.mesh, err = mesh.New(mesh.Config{
 		Self: n.id, Boot: n.clock.Boot(), Name: n.cfg.Node.Name, Cluster: n.cfg.Cluster.Name,
-		Scheme: strconv.Itoa(prefix.SchemeVersion),
+		Scheme: scheme,
 		ID: func() string {
 			if n.raft == nil {
 				return ""

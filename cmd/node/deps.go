@@ -20,6 +20,8 @@ type Deps struct {
 	ListenPacket func(network, addr string) (net.PacketConn, error)
 	Dial         func(ctx context.Context, network, addr string) (net.Conn, error)
 	Getenv       func(string) string
+	// Resolve turns a host name of cluster.join into addresses; nil: the system's.
+	Resolve func(ctx context.Context, host string) ([]string, error)
 
 	// Memory keeps the Raft log in memory instead of on disk.
 	Memory *consensus.Memory

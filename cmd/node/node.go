@@ -17,6 +17,7 @@ import (
 
 	"github.com/hearsay-llm/hearsay/autoscale"
 	"github.com/hearsay-llm/hearsay/cluster/consensus"
+	"github.com/hearsay-llm/hearsay/cluster/gossip"
 	"github.com/hearsay-llm/hearsay/cluster/mesh"
 	"github.com/hearsay-llm/hearsay/cluster/observe"
 	"github.com/hearsay-llm/hearsay/proxy"
@@ -43,7 +44,7 @@ type Node struct {
 	index   *sketch.Index
 	cal     *routing.Calibration
 	mesh    *mesh.Mesh
-	share   sharing
+	gossip  *gossip.Gossip
 	raft    *consensus.Node
 	observe *observe.Loop
 	balance *balance.Loop
@@ -85,6 +86,9 @@ func New(cfg Config, deps Deps) (n *Node, err error) {
 	}
 	n.clock = state.NewClock(newBoot(), n.started)
 	n.newState()
+	if n.apiListener, err = n.listen("listen.api", cfg.Listen.API); err != nil {
+		return n, err
+	}
 	if err := n.newCluster(); err != nil {
 		return n, err
 	}
@@ -126,9 +130,6 @@ func (n *Node) newState() {
 
 // newProxy makes the client side.
 func (n *Node) newProxy() (err error) {
-	if n.apiListener, err = n.listen("listen.api", n.cfg.Listen.API); err != nil {
-		return err
-	}
 	n.balance = balance.New(balance.Config{}, n.store, n.cal, n.log, n.reg)
 	picker := routing.NewPicker(routing.Config{}, n.index, n.cal)
 	n.proxy, err = proxy.New(proxy.Config{
@@ -204,7 +205,8 @@ func (n *Node) Run(ctx context.Context) error {
 	p := &n.parts
 	p.log = n.log
 	p.add("console", 5*time.Second, n.console.Run)
-	n.share.addParts(p)
+	p.add("mesh", 5*time.Second, n.mesh.Run)
+	p.add("gossip", 5*time.Second, n.gossip.Run)
 	p.add("consensus", 15*time.Second, n.raft.Run)
 	p.add("observe", 5*time.Second, n.observe.Run)
 	p.add("balance", time.Second, n.balance.Run)
@@ -225,7 +227,7 @@ func (n *Node) Ready() (bool, []string) {
 	if n.stopping.Load() {
 		reasons = append(reasons, "shutting down")
 	}
-	if !n.share.warm() {
+	if !n.warm() {
 		reasons = append(reasons, "first sketch snapshot")
 	}
 	if !n.factsLoaded() {
@@ -253,7 +255,7 @@ func (n *Node) newObserve() {
 		}
 	}
 	reader := engine.NewReader(client, func(pool string) string { return keys[pool] })
-	n.observe = observe.New(observe.Config{Self: n.id, Interval: n.deps.ReadEvery}, n.store, reader, caches{n}, n.share.publish, n.log)
+	n.observe = observe.New(observe.Config{Self: n.id, Interval: n.deps.ReadEvery}, n.store, reader, caches{n}, n.publish, n.log)
 }
 
 // sketchFile is where the index survives a restart.

@@ -1,22 +1,167 @@
 package node
 
 import (
+	"context"
 	"net"
+	"strconv"
+	"time"
 
 	"github.com/hearsay-llm/hearsay/cluster/consensus"
+	"github.com/hearsay-llm/hearsay/cluster/gossip"
 	"github.com/hearsay-llm/hearsay/proxy/console"
 	"github.com/hearsay-llm/hearsay/state"
+	"github.com/hearsay-llm/hearsay/state/prefix"
+	"github.com/hearsay-llm/hearsay/state/sketch"
 )
 
-// sharing joins gossip with the node.
-type sharing struct{}
+// newGossip makes membership and sharing over the mesh.
+func (n *Node) newGossip(members net.Listener, keys [][]byte, meshAddr string) error {
+	packets, err := n.deps.ListenPacket("udp", members.Addr().String())
+	if err != nil {
+		return err
+	}
+	n.closers = append(n.closers, func() { _ = packets.Close() })
+	var store gossip.Store = sharedStore{n.store, n}
+	var index gossip.Index = n.index
+	if !n.cfg.Cluster.Sharing {
+		store, index = muteStore{n.store}, muteIndex{sketch.New(sketch.Config{Clock: n.clock, Slots: n.store.SlotOf, Bounds: sketch.Bounds{Entries: 1, Journal: 1}})}
+	}
+	n.gossip, err = gossip.New(gossip.Config{
+		Self: n.id, Name: n.cfg.Node.Name, Cluster: n.cfg.Cluster.Name, Scheme: scheme, Secret: keys,
+		Join: n.cfg.Cluster.Join, MeshAddr: meshAddr, APIAddr: n.apiAddr(),
+		Packets: packets, Listener: members, Advertise: n.clusterAddr,
+		Dial:    func(ctx context.Context, addr string) (net.Conn, error) { return n.deps.Dial(ctx, "tcp", addr) },
+		Resolve: n.deps.Resolve,
+		Log:     n.log, Registerer: n.reg,
+	}, store, index, n.mesh)
+	if err != nil {
+		return err
+	}
+	n.gossip.Attach(n.mesh)
+	return nil
+}
 
-func (s *sharing) addParts(*parts)       {}
-func (s *sharing) warm() bool            { return true }
-func (s *sharing) publish(state.Reading) {}
+// scheme names the prefix hashing; routers of another can't share sketches.
+var scheme = strconv.Itoa(int(prefix.SchemeVersion))
 
-func (n *Node) newGossip(members net.Listener, keys [][]byte, meshAddr string) error { return nil }
-func (n *Node) peers() []consensus.Peer                                              { return nil }
+// apiAddr is the client API's host:port, its host empty where it listens on all.
+func (n *Node) apiAddr() string {
+	host, port, err := net.SplitHostPort(n.apiListener.Addr().String())
+	if err != nil {
+		return n.cfg.Listen.API
+	}
+	if ip := net.ParseIP(host); ip != nil && ip.IsUnspecified() {
+		host = ""
+	}
+	return net.JoinHostPort(host, port)
+}
 
-// Members lists the routers.
-func (n *Node) Members() []console.Member { return nil }
+// warm reports whether the first snapshot of another router was applied, or need
+// not be waited for.
+func (n *Node) warm() bool {
+	select {
+	case <-n.gossip.Ready():
+		return true
+	default:
+		return false
+	}
+}
+
+// publish tells the others of a reading this router took.
+func (n *Node) publish(r state.Reading) {
+	if n.cfg.Cluster.Sharing {
+		n.gossip.PublishReading(r)
+	}
+}
+
+// peers lists the other live routers for Raft.
+func (n *Node) peers() []consensus.Peer {
+	facts := map[state.RouterID]uint64{}
+	v := n.store.View()
+	for i := range v.Routers {
+		facts[v.Routers[i].ID] = v.Routers[i].FactsIndex
+	}
+	var out []consensus.Peer
+	for _, m := range n.gossip.Members() {
+		if m.Self || m.State != gossip.Alive {
+			continue
+		}
+		out = append(out, consensus.Peer{ID: m.ID, Addr: m.MeshAddr, ClusterID: n.mesh.ClusterID(m.ID), FactsIndex: facts[m.ID]})
+	}
+	return out
+}
+
+// Members lists the routers, this one included.
+func (n *Node) Members() []console.Member {
+	raft := n.raft.Status()
+	voters := map[state.RouterID]bool{}
+	for _, v := range raft.Voters {
+		voters[v.ID] = true
+	}
+	v, now := n.store.View(), time.Now()
+	rows := map[state.RouterID]*state.RouterView{}
+	for i := range v.Routers {
+		rows[v.Routers[i].ID] = &v.Routers[i]
+	}
+	rtts := map[state.RouterID]time.Duration{}
+	for _, p := range n.mesh.Status() {
+		rtts[p.ID] = p.RTT
+	}
+	out := []console.Member{}
+	for _, m := range n.gossip.Members() {
+		row := console.Member{
+			ID: string(m.ID), Name: m.Name, State: string(m.State), Self: m.Self,
+			Leader: m.ID == raft.Leader, Voter: voters[m.ID], API: m.APIAddr, Cluster: m.Addr,
+			Boot: m.Boot.String(), Mesh: "down", HeardMS: age(m.Heard, now), DelayMS: -1, Degraded: m.Degraded,
+		}
+		if m.Stream {
+			row.Mesh = "up"
+		}
+		if rtt := rtts[m.ID]; rtt > 0 {
+			row.DelayMS = float64(rtt.Microseconds()) / 2e3
+		}
+		if r := rows[m.ID]; r != nil {
+			row.InFlight, row.Facts = r.Total.InFlight, r.FactsIndex
+		}
+		if m.Self {
+			row.Mesh, row.Facts, row.HeardMS = "-", raft.FactsIndex, 0
+			for _, p := range v.Pools {
+				for _, r := range p.Replicas {
+					row.InFlight += r.Cell.Load().InFlight
+				}
+			}
+		}
+		out = append(out, row)
+	}
+	return out
+}
+
+// sharedStore is the store as gossip writes it: readings of others also tell of
+// restarts and capacities.
+type sharedStore struct {
+	*state.Store
+	n *Node
+}
+
+func (s sharedStore) ApplyReading(r state.Reading) bool {
+	if !s.Store.ApplyReading(r) {
+		return false
+	}
+	s.n.observe.Note(r, time.Now())
+	return true
+}
+
+// muteStore and muteIndex are what gossip gets when sharing is switched off:
+// membership works, and nothing is told or learned.
+type muteStore struct{ *state.Store }
+
+func (muteStore) OwnRows(dst []state.Row) []state.Row { return dst }
+func (muteStore) Changed() <-chan struct{}            { return nil }
+func (muteStore) ApplyRows(state.Rows) bool           { return false }
+func (muteStore) ApplyReading(state.Reading) bool     { return false }
+
+type muteIndex struct{ *sketch.Index }
+
+func (muteIndex) Apply(sketch.Op, time.Time) bool  { return false }
+func (muteIndex) DropBoot(state.BootID, time.Time) {}
+func (muteIndex) Snapshot(func(sketch.Op) bool)    {}
