@@ -49,9 +49,10 @@ func (x *Index) Apply(op Op, now time.Time) (news bool) {
 	}
 	defer r.mu.Unlock()
 	x.makeRoom(r, len(op.Links)+2)
-	if news = r.apply(&op, t, own); news {
+	news = r.apply(&op, t, own)
+	r.settle()
+	if news {
 		x.totals.opsNews.Add(1)
-		r.settle()
 		x.news(r, op, false, own)
 	} else {
 		x.totals.opsStale.Add(1)
@@ -66,22 +67,27 @@ func (r *replica) apply(op *Op, t, own int64) bool {
 	key := flightKey{op.Boot, op.Placement}
 	switch op.Kind {
 	case OpInsert:
-		if t <= r.dead {
+		if t-int64(op.Age) <= r.dead {
 			return false
 		}
 		leaf, news := r.chain(op.Parent, op.Links)
+		for i := range op.Links {
+			if e := r.x.table.get(op.Links[i].Hash, r.slot); e != nil && !op.Links[i].Answer {
+				news = r.confirm(e) || news
+			}
+		}
 		if leaf == nil || leaf.hash != op.Mark {
 			if leaf, _ = r.obtain(op.Mark); leaf == nil {
 				return news
 			}
 		}
-		return r.refresh(leaf, t, own) || news
+		return r.refresh(leaf, t, t-int64(op.Age), own) || news
 	case OpTouch:
-		if t <= r.dead {
+		if t-int64(op.Age) <= r.dead {
 			return false
 		}
 		e, _ := r.obtain(op.Mark)
-		return e != nil && r.refresh(e, t, own)
+		return e != nil && r.refresh(e, t, t-int64(op.Age), own)
 	case OpPlace:
 		return r.applyPlace(op, key, t)
 	case OpFirst:
@@ -112,9 +118,9 @@ func (r *replica) apply(op *Op, t, own int64) bool {
 
 // refresh touches e. It is news only when it revives e or is later by more than
 // the twentieth part of the horizon's age: readers further on need no more.
-func (r *replica) refresh(e *entry, t, own int64) (news bool) {
+func (r *replica) refresh(e *entry, t, began, own int64) (news bool) {
 	old, live := e.use.Load(), r.live(e)
-	if !r.touch(e, t) {
+	if !r.touch(e, t, began) {
 		return false
 	}
 	return !live || old == never || t-old > int64(max(time.Second, r.horizonAge(own)/20))
@@ -136,14 +142,10 @@ func (r *replica) applyPlace(op *Op, key flightKey, t int64) bool {
 	}
 	f, ok := r.begin(key, leaf, t)
 	if !ok {
-		for _, e := range r.walk(nil, leaf) {
-			if e.idle() {
-				r.free(e)
-			}
-		}
 		return false
 	}
 	if over {
+		r.rescale(op.Mark, past.scale, past.count)
 		switch past.phase {
 		case phaseFirst:
 			r.first(f, past.at)
@@ -171,14 +173,14 @@ func (r *replica) applyEnd(op *Op, key flightKey, t int64) bool {
 		}
 	}
 	if leaf, _ := r.chain(op.Parent, op.Links); leaf != nil {
-		r.touch(leaf, t)
+		r.touch(leaf, t, t-int64(op.Age))
 	}
 	if f != nil {
 		r.first(f, t)
 		r.end(f, t)
 	} else if e, _ := r.obtain(op.Mark); op.Mark != 0 && e != nil {
-		e.confirm()
-		r.touch(e, t)
+		r.confirm(e)
+		r.touch(e, t, t-int64(op.Age))
 	}
 	return true
 }

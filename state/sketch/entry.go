@@ -15,11 +15,11 @@ type entry struct {
 
 	parent     *entry
 	prev, next *entry // within the bucket of use
+	began      int64  // latest placing among its uses; dead_before kills by it
 	kids       uint32 // entries whose parent this is
 	est        uint32 // tokens between parent and this, estimated
 	scale      uint16 // measured correction of est in 1/ScaleOne; 0 = not measured
 	known      bool   // inserted, not only named by others as a parent or a touched mark
-	confirmed  bool   // a prompt that has this mark was prefilled
 	gone       bool   // removed from the index
 }
 
@@ -31,11 +31,11 @@ const (
 )
 
 // state packs the number of placements that pin the entry as resident, the number
-// for which it is still to be prefilled, and the answer flag.
+// for which it is still to be prefilled, and whether a prompt with it was prefilled.
 const (
 	onePin     = 1
 	onePend    = 1 << 16
-	answerFlag = 1 << 32
+	promptFlag = 1 << 32
 	countMask  = 1<<16 - 1
 )
 
@@ -51,12 +51,6 @@ func (e *entry) tokens() int64 {
 	return (int64(e.est)*int64(e.scale) + ScaleOne/2) / ScaleOne
 }
 
-func (e *entry) answer() bool { return e.state.Load()&answerFlag != 0 }
-
-// confirm takes the answer flag off for good: engines hold this mark as a prompt's.
-func (e *entry) confirm() (changed bool) {
-	changed = e.answer()
-	e.confirmed = true
-	e.state.Store(e.state.Load() &^ answerFlag)
-	return changed
-}
+// answer reports that no prompt with this mark was prefilled yet: if it was used,
+// an answer made it.
+func (e *entry) answer() bool { return e.state.Load()&promptFlag == 0 }

@@ -27,7 +27,6 @@ func (x *Index) SetCapacity(id state.ReplicaID, tokens float64, source CapacityS
 const (
 	largeTokens = 512 // a prediction of at least so many tokens, answered by nothing, is Lost
 	blockTokens = 16  // engines count whole blocks
-	farInside   = 8   // a distance under C_eff/farInside is far inside the horizon
 )
 
 // Evidence tells what the engine reported: cachedTokens of promptTokens came from
@@ -47,10 +46,11 @@ func (p *Placement) Evidence(matchedTokens, promptTokens, cachedTokens int) {
 		return
 	}
 	p.told = true
+
 	op := p.op(OpEvidence, now)
 	op.Scale, op.Count = p.scale(promptTokens)
 	if cachedTokens >= 0 {
-		op.Sample = p.sample(matchedTokens, promptTokens, min(cachedTokens, promptTokens), float32(r.capacity()))
+		op.Sample = p.sample(matchedTokens, promptTokens, min(cachedTokens, promptTokens))
 	}
 	r.evidence(&op, t)
 	r.settle()
@@ -75,15 +75,51 @@ func (r *replica) evidence(op *Op, t int64) bool {
 	if s.began <= r.dead || !r.learn.learn(s) {
 		return false
 	}
-	if op.Scale == 0 {
-		return true
-	}
-	e := r.x.table.get(op.Mark, r.slot)
-	for n := uint32(0); e != nil && n < op.Count; e, n = r.up(e), n+1 {
-		r.recount(e, e.est, max(e.scale, op.Scale))
+	if op.Scale != 0 {
+		r.rescale(op.Mark, op.Scale, op.Count)
+		if k := (flightKey{op.Boot, op.Placement}); r.flights[k] == nil && !r.tombs.m[k].placed {
+			r.tombs.put(k, tomb{scale: op.Scale, count: op.Count})
+		}
 	}
 	return true
 }
+
+// rescale corrects the token counts of count marks from hash upward. Where the
+// chain is not known that far, the rest is owed until it is.
+func (r *replica) rescale(hash uint64, scale uint16, count uint32) {
+	e := r.x.table.get(hash, r.slot)
+	for n := uint32(0); n < count; n++ {
+		if e == nil || !e.known {
+			if l := r.owed[hash]; len(l) < maxOwed && len(r.owed) < maxOwed {
+				r.owed[hash] = append(l, owed{scale, count - n})
+			}
+			return
+		}
+		r.recount(e, e.est, max(e.scale, scale))
+		if e = r.up(e); e == nil {
+			return
+		}
+		hash = e.hash
+	}
+}
+
+// settleOwed applies a correction that came before the mark was known.
+func (r *replica) settleOwed(e *entry) {
+	list := r.owed[e.hash]
+	delete(r.owed, e.hash)
+	for _, o := range list {
+		r.rescale(e.hash, o.scale, o.count)
+	}
+}
+
+// owed is a correction for marks that are not known yet.
+type owed struct {
+	scale uint16
+	count uint32
+}
+
+// maxOwed bounds them, marks and corrections per mark: they exist only while ops overtake each other.
+const maxOwed = 64
 
 // scale is the correction of the estimates of those marks at the prompt's end
 // that were not measured before, so that the whole becomes promptTokens.
@@ -123,7 +159,7 @@ func (p *Placement) knownTokens(n int) float64 {
 }
 
 // sample compares what was reported with how the marks stood at the placing.
-func (p *Placement) sample(matched, prompt, cached int, capacity float32) Sample {
+func (p *Placement) sample(matched, prompt, cached int) Sample {
 	s := Sample{Trust: -1, Ratio: -1}
 	n := len(p.marks)
 	if whole := p.marks[n-1].tokens; whole > 0 && prompt > 0 {
@@ -145,8 +181,12 @@ func (p *Placement) sample(matched, prompt, cached int, capacity float32) Sample
 		there++
 	}
 	if there > p.live {
-		// The deepest mark found although believed dead: the cache is larger.
+		// The deepest mark found although believed dead: the cache is larger. One
+		// spacing is left out, since depths are estimates and blocks are coarse.
 		for i := there; i > p.live; i-- {
+			if i == n || depth(i+1) > cached {
+				continue
+			}
 			if m := &p.marks[i-1]; m.atPlace > 0 && !m.pending {
 				s.Verdict, s.Distance = Alive, m.atPlace
 				return s
@@ -162,20 +202,19 @@ func (p *Placement) sample(matched, prompt, cached int, capacity float32) Sample
 	}
 	if there >= p.solid || depth(p.solid)-cached <= depth(there+1)-depth(there) {
 		// All is there up to one mark's spacing, or the shortfall is an answer's.
-		if 2*cached >= predicted || there >= p.solid {
-			s.Verdict = Kept
+		if there > 0 && (2*cached >= predicted || there >= p.solid) {
+			s.Verdict, s.Distance = Kept, max(0, p.marks[min(there, p.live)-1].atPlace)
 		}
 		return s
 	}
 	m := &p.marks[there]
-	far := m.atFirst < capacity/farInside
 	switch {
-	case !far:
+	case !p.r.learn.surprising(m.atFirst):
 		s.Verdict, s.Distance = Missing, max(0, m.atFirst)
 	case depth(p.solid) >= largeTokens && cached < max(4*blockTokens, depth(p.solid)/32):
 		s.Verdict = Lost
-	case 2*cached >= predicted:
-		s.Verdict = Kept
+	case there > 0 && 2*cached >= predicted:
+		s.Verdict, s.Distance = Kept, max(0, p.marks[there-1].atPlace)
 	}
 	return s
 }

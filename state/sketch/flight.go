@@ -1,6 +1,10 @@
 package sketch
 
-import "github.com/hearsay-llm/hearsay/state"
+import (
+	"slices"
+
+	"github.com/hearsay-llm/hearsay/state"
+)
 
 // flight is one placement as every router knows it: the entries it holds on one
 // replica. Guarded by the replica's mu.
@@ -58,28 +62,46 @@ func (r *replica) begin(key flightKey, leaf *entry, began int64) (*flight, bool)
 	return f, true
 }
 
-// extend lets the placements whose path ended at e, until now a mark without a
-// known parent, hold e's ancestors too.
+// extend lets the placements that hold e hold those ancestors too which e got
+// since: a mark was known without its parent, or one came between the two.
 func (r *replica) extend(e *entry) {
 	if !held(e.state.Load()) {
 		return
 	}
 	for _, f := range r.flights {
-		n := len(f.path)
-		if n == 0 || f.path[n-1] != e {
+		if !slices.Contains(f.path, e) {
 			continue
 		}
-		f.path = r.walk(f.path, r.up(e))
-		for _, p := range f.path[n:] {
-			if f.phase == phasePending && f.pend == n && !r.live(p) {
+		old, i := f.path, 0
+		path := r.walk(make([]*entry, 0, len(old)+1), old[0])
+		if !subsequence(old, path) {
+			continue // links that contradict each other: keep what is held
+		}
+		f.path = path
+		for j, p := range path {
+			if i < len(old) && old[i] == p {
+				i++
+				continue
+			}
+			switch {
+			case j < f.pend || j == f.pend && f.phase == phasePending && !r.live(p):
+				f.pend++
 				r.hold(p, onePend, f.began)
-				n++
-				f.pend = n
-			} else {
+			default:
 				r.hold(p, onePin, f.began)
 			}
 		}
 	}
+}
+
+// subsequence reports whether all of part stands in whole, in the same order.
+func subsequence(part, whole []*entry) bool {
+	for _, e := range whole {
+		if len(part) > 0 && part[0] == e {
+			part = part[1:]
+		}
+	}
+	return len(part) == 0
 }
 
 // first makes the placement's path resident since t.
@@ -93,16 +115,15 @@ func (r *replica) first(f *flight, t int64) bool {
 		r.unhold(e, onePend)
 	}
 	f.pend = 0
-	r.touch(f.path[0], t)
+	r.confirm(f.path[0])
+	r.touch(f.path[0], t, f.began)
 	return true
 }
 
 // end releases a placement that had its first token: its path was used at t.
 func (r *replica) end(f *flight, t int64) {
-	for _, e := range f.path {
-		e.confirm()
-	}
-	r.touch(f.path[0], t)
+	r.confirm(f.path[0])
+	r.touch(f.path[0], t, f.began)
 	r.release(f, phaseEnded, t)
 }
 
@@ -118,7 +139,7 @@ func (r *replica) release(f *flight, p phase, t int64) {
 		}
 	}
 	f.path = nil
-	r.tombs.put(f.key, tomb{p, t, true})
+	r.tombs.put(f.key, tomb{phase: p, at: t, placed: true})
 }
 
 // tombs remembers the last placements' phases that came before, or outlived, the
@@ -132,17 +153,23 @@ type tombs struct {
 
 type tomb struct {
 	phase  phase
-	at     int64 // own time of the phase
-	placed bool  // the placing was seen
+	at     int64  // own time of the phase
+	placed bool   // the placing was seen
+	scale  uint16 // of evidence that came before the placing
+	count  uint32
 }
 
 func (t *tombs) put(k flightKey, v tomb) (news bool) {
 	if old, ok := t.m[k]; ok {
-		if news = v.phase > old.phase; !news {
-			old.placed = old.placed || v.placed
-			v = old
+		news = v.phase > old.phase
+		if news {
+			old.phase, old.at = v.phase, v.at
 		}
-		t.m[k] = v
+		old.placed = old.placed || v.placed
+		if v.scale > old.scale {
+			old.scale, old.count = v.scale, v.count
+		}
+		t.m[k] = old
 		return news
 	}
 	if t.m == nil {

@@ -3,11 +3,11 @@ package sketch
 import (
 	"fmt"
 	"math/rand/v2"
-	"testing"
 	"time"
 
 	"github.com/hearsay-llm/hearsay/state"
 	"github.com/hearsay-llm/hearsay/state/prefix"
+	"pgregory.net/rapid"
 )
 
 var epoch = time.Now()
@@ -57,7 +57,7 @@ func prompt(stem, stemMarks, own, ownMarks int) ([]prefix.Mark, []int32) {
 		}
 	}
 	add(fmt.Sprintf("stem %d", stem), stemMarks)
-	add(fmt.Sprintf("stem %d own %d", stem, own), ownMarks)
+	add(fmt.Sprintf("stem %d/%d own %d", stem, stemMarks, own), ownMarks)
 	return m, d
 }
 
@@ -87,7 +87,7 @@ func drain(x *Index, cursor *uint64) []Op {
 }
 
 // check verifies an index's internal sums against its entries.
-func check(t testing.TB, x *Index) {
+func check(t rapid.TB, x *Index) {
 	t.Helper()
 	total := 0
 	for _, r := range *x.bySlot.Load() {
@@ -147,7 +147,14 @@ func check(t testing.TB, x *Index) {
 	for i := range x.table.shards {
 		for h, rs := range x.table.shards[i].m {
 			refs += len(rs)
-			for _, rf := range rs {
+			set := x.table.shards[i].in[h]
+			if many := len(rs) >= manyHolders; many != (set != nil) {
+				t.Fatalf("%d holders, set %v", len(rs), set)
+			}
+			for k, rf := range rs {
+				if set != nil && set[rf.slot/64]>>(rf.slot%64)&1 == 0 || k > 0 && rs[k-1].slot >= rf.slot {
+					t.Fatalf("holder missing in the set or out of order")
+				}
 				if rf.e.gone || rf.e.hash != h {
 					t.Fatalf("table holds a removed entry")
 				}

@@ -163,7 +163,7 @@ func (x *Index) create(id state.ReplicaID, t, now int64) *replica {
 		x.totals.replicasDropped.Add(1)
 		x.forget(idlest)
 	}
-	r := &replica{id: id, slot: slot, x: x, ages: newAges(), dead: never, flights: make(map[flightKey]*flight)}
+	r := &replica{id: id, slot: slot, x: x, ages: newAges(), dead: never, flights: make(map[flightKey]*flight), owed: make(map[uint64][]owed)}
 	r.learn.init(x.bounds.UnknownCapacity)
 	r.liveFrom.Store(liveAlways)
 	r.lastNews.Store(now)

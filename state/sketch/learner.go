@@ -15,6 +15,7 @@ const (
 	rhoPace     = 0.05
 
 	keptSamples = 64 // recent samples kept in order, see learner
+	farInside   = 8  // a distance under C_eff/farInside is far inside the horizon
 	lostStreak  = 3  // lost samples in a row that mean a cleared cache
 )
 
@@ -106,6 +107,25 @@ func sign(less bool) int {
 		return -1
 	}
 	return 1
+}
+
+// surprising reports whether a mark used so few tokens ago should have been there
+// whatever small error C_eff has: it is far inside the horizon. Where nobody gave
+// a capacity, C_eff starts as a mere guess, and only something found at a greater
+// distance makes it one.
+func (l *learner) surprising(distance float32) bool {
+	if float64(distance) >= l.now.tokens/farInside {
+		return false
+	}
+	if l.source != CapacityUnknown {
+		return true
+	}
+	for i := range l.samples {
+		if s := &l.samples[i]; (s.Verdict == Kept || s.Verdict == Alive) && s.Distance > distance {
+			return true
+		}
+	}
+	return false
 }
 
 // adopt takes what a peer learned from more samples than are known here.

@@ -1,6 +1,7 @@
 package sketch
 
 import (
+	mathbits "math/bits"
 	"time"
 
 	"github.com/hearsay-llm/hearsay/state"
@@ -24,7 +25,8 @@ type Match struct {
 
 // scratch maps slots to candidates for the length of one Lookup.
 type scratch struct {
-	open []int32 // by slot: candidate + 1 while it is to be resolved, else 0
+	open []int32  // by slot: candidate + 1 while it is to be resolved, else 0
+	bits []uint64 // slots with a non-zero open
 	cand []candidate
 }
 
@@ -44,12 +46,13 @@ func (x *Index) Lookup(dst []Match, marks []prefix.Mark, slots []state.Slot, now
 	defer x.scratch.Put(sc)
 	replicas := *x.bySlot.Load()
 	if len(sc.open) < len(replicas) {
-		sc.open = make([]int32, len(replicas))
+		sc.open = make([]int32, (len(replicas)+63)/64*64)
+		sc.bits = make([]uint64, len(sc.open)/64)
 	}
 	if cap(sc.cand) < len(slots) {
 		sc.cand = make([]candidate, len(slots))
 	}
-	open, cand := sc.open, sc.cand[:len(slots)]
+	open, bits, cand := sc.open, sc.bits, sc.cand[:len(slots)]
 	left := 0
 	for i, s := range slots {
 		dst[i] = Match{}
@@ -60,20 +63,43 @@ func (x *Index) Lookup(dst []Match, marks []prefix.Mark, slots []state.Slot, now
 		dst[i].Trust = r.learn.trust()
 		cand[i] = candidate{liveFrom: r.liveFrom.Load()}
 		open[s] = int32(i) + 1
+		bits[s/64] |= 1 << (s % 64)
 		left++
 	}
 	for n := len(marks); n > 0 && left > 0; n-- {
 		hash := marks[n-1].Hash
 		sh := x.table.shard(hash)
 		sh.mu.RLock()
-		for _, ref := range sh.m[hash] {
-			if int(ref.slot) >= len(open) || open[ref.slot] == 0 {
-				continue
+		refs := sh.m[hash]
+		if len(refs) < manyHolders {
+			for _, ref := range refs {
+				if int(ref.slot) >= len(open) || open[ref.slot] == 0 {
+					continue
+				}
+				i := open[ref.slot] - 1
+				if resolve(&dst[i], &cand[i], ref.e, n) {
+					open[ref.slot] = 0
+					bits[ref.slot/64] &^= 1 << (ref.slot % 64)
+					left--
+				}
 			}
-			i := open[ref.slot] - 1
-			if resolve(&dst[i], &cand[i], ref.e, n) {
-				open[ref.slot] = 0
-				left--
+		} else {
+			before := 0 // holders in the words before
+			for w, word := range sh.in[hash] {
+				if w >= len(bits) {
+					break
+				}
+				for want := word & bits[w]; want != 0; want &= want - 1 {
+					bit := want & -want
+					ref := refs[before+mathbits.OnesCount64(word&(bit-1))]
+					i := open[ref.slot] - 1
+					if resolve(&dst[i], &cand[i], ref.e, n) {
+						open[ref.slot] = 0
+						bits[w] &^= bit
+						left--
+					}
+				}
+				before += mathbits.OnesCount64(word)
 			}
 		}
 		sh.mu.RUnlock()
@@ -82,6 +108,7 @@ func (x *Index) Lookup(dst []Match, marks []prefix.Mark, slots []state.Slot, now
 	for i, s := range slots {
 		if int(s) < len(open) {
 			open[s] = 0
+			bits[s/64] = 0
 		}
 		if dst[i].Pending > 0 {
 			dst[i].PendingAge = time.Duration(max(0, own-cand[i].since))
@@ -98,7 +125,7 @@ func resolve(m *Match, c *candidate, e *entry, n int) bool {
 		if m.Live == 0 {
 			m.Live = n
 		}
-		if s&answerFlag == 0 {
+		if s&promptFlag != 0 {
 			m.Solid = n
 			m.Answer = n < m.Live
 			return true

@@ -68,7 +68,7 @@ type Op struct {
 	Links  []Link // insert, place, end
 
 	Placement uint64        // place, first, end, withdraw: id within Boot
-	Age       time.Duration // first, end, withdraw, evidence: Stamp less the instant of placing
+	Age       time.Duration // Stamp less the instant the request was placed: insert, touch, first, end, withdraw, evidence
 
 	Scale  uint16  // evidence: measured over estimated tokens, in 1/ScaleOne; 0 none
 	Count  uint32  // evidence: marks Scale applies to, from Mark upward
@@ -81,7 +81,7 @@ type Link struct {
 	Hash   uint64
 	Tokens uint32 // estimated tokens between the parent and this mark
 	Scale  uint16 // measured correction of Tokens in 1/ScaleOne; 0 = not measured
-	Answer bool   // a mark of an answer that no later prompt confirmed
+	Answer bool   // no prompt with this mark was prefilled: an answer made it
 }
 
 // ScaleOne is the Scale that changes nothing.
@@ -96,7 +96,7 @@ const (
 	Alive                  // a mark last used Distance tokens ago was still there
 	Missing                // a mark last used Distance tokens ago was gone
 	Lost                   // a large prefix used recently was wholly gone
-	Kept                   // as Neutral, and at least half of the prediction was there
+	Kept                   // at least half of the prediction was there, at Distance
 
 	verdicts
 )

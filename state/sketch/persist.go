@@ -80,6 +80,7 @@ func (r *replica) save(b []byte, own int64) []byte {
 	}
 	for _, c := range r.chains() {
 		b = binary.AppendUvarint(append(b, recChain), age(c.use))
+		b = binary.AppendUvarint(b, uint64(max(0, c.use-c.began)))
 		b = binary.LittleEndian.AppendUint64(b, c.leaf)
 		b = binary.LittleEndian.AppendUint64(b, c.parent)
 		b = binary.AppendUvarint(b, uint64(len(c.links)))
@@ -153,6 +154,7 @@ func (x *Index) load(data []byte) error {
 			op.Learn.Count = d.uvarint()
 		case recChain:
 			op.Kind, t = OpInsert, at()
+			op.Age = time.Duration(min(d.uvarint(), uint64(maxSpan)))
 			op.Mark, op.Parent = d.fixed(), d.fixed()
 			n := d.uvarint()
 			if n > MaxLinks || n > uint64(len(d.b)) {
@@ -178,9 +180,8 @@ func (x *Index) load(data []byte) error {
 			continue
 		}
 		x.makeRoom(r, len(op.Links)+2)
-		if r.apply(&op, t, own) {
-			r.settle()
-		}
+		r.apply(&op, t, own)
+		r.settle()
 		r.mu.Unlock()
 	}
 	if d.bad {

@@ -2,6 +2,7 @@ package sketch
 
 import (
 	"math"
+	"slices"
 	"time"
 
 	"github.com/hearsay-llm/hearsay/state"
@@ -54,16 +55,13 @@ func (x *Index) Place(id state.ReplicaID, marks []prefix.Mark, tokens []int32, n
 	op := Op{Kind: OpPlace, Replica: id, Boot: x.clock.Boot(), Stamp: x.clock.Stamp(now), Placement: p.id}
 	leaf := r.enter(p, &op, marks[:n], tokens[:n])
 	if leaf == nil {
+		r.settle()
 		return nil
 	}
 	p.leaf, op.Mark = leaf.hash, leaf.hash
 	f, ok := r.begin(flightKey{op.Boot, p.id}, leaf, t)
 	if !ok {
-		for _, e := range r.walk(nil, leaf) {
-			if e.idle() {
-				r.free(e)
-			}
-		}
+		r.settle()
 		return nil
 	}
 	p.f = f
@@ -87,7 +85,7 @@ func (r *replica) enter(p *Placement, op *Op, marks []prefix.Mark, tokens []int3
 			was.use, was.pending, was.measured = e.use.Load(), pendOf(s) > 0, e.scale != 0
 			if alive = r.live(e); alive {
 				p.live = i + 1
-				if s&answerFlag == 0 {
+				if s&promptFlag != 0 {
 					p.solid = i + 1
 				}
 			}
@@ -105,7 +103,7 @@ func (r *replica) enter(p *Placement, op *Op, marks []prefix.Mark, tokens []int3
 			break
 		}
 		p.marks[i] = was
-		l := Link{Hash: hash, Tokens: uint32(d - depth), Scale: e.scale, Answer: e.answer()}
+		l := Link{Hash: hash, Tokens: uint32(d - depth), Scale: e.scale}
 		if news := r.link(e, leaf, &l); (news || !alive) && from < 0 {
 			from = i
 			if leaf != nil {
@@ -134,12 +132,13 @@ func (p *Placement) First(now time.Time) {
 		return
 	}
 	p.measureFirst()
-	wasPending := p.f.pend > 0
+	if p.f.pend == 0 && !slices.ContainsFunc(p.f.path, (*entry).answer) {
+		p.f.phase = phaseFirst // all is held as resident already: no news
+		return
+	}
 	r.first(p.f, t)
 	r.settle()
-	if wasPending { // else the path was held as resident and stays so
-		x.news(r, p.op(OpFirst, now), true, t)
-	}
+	x.news(r, p.op(OpFirst, now), true, t)
 }
 
 // measureFirst notes the marks' distances at the first token. The placement's own
@@ -204,7 +203,7 @@ func (p *Placement) End(now time.Time) {
 	x.makeRoom(r, len(op.Links))
 	if len(op.Links) > 0 {
 		if leaf, _ := r.chain(op.Parent, op.Links); leaf != nil {
-			r.touch(leaf, t)
+			r.touch(leaf, t, p.f.began)
 		}
 	}
 	r.end(p.f, t)

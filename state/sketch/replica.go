@@ -1,6 +1,7 @@
 package sketch
 
 import (
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -26,13 +27,23 @@ type replica struct {
 	learn   learner
 	flights map[flightKey]*flight
 	tombs   tombs
+	owed    map[uint64][]owed // by mark
+	made    []*entry          // by the change under way
 }
 
 // capacity is C_eff in tokens.
 func (r *replica) capacity() int64 { return int64(r.learn.now.tokens) }
 
-// settle publishes the horizon and evicts what is too old to learn from.
+// settle ends a change: it publishes the horizon and evicts what is too old to
+// learn from, and what the change made and then had no need of.
 func (r *replica) settle() {
+	for _, e := range slices.Backward(r.made) {
+		if e.idle() {
+			r.free(e)
+		}
+	}
+	clear(r.made)
+	r.made = r.made[:0]
 	c := r.capacity()
 	r.liveFrom.Store(max(r.ages.settle(c), r.dead))
 	if keep := c * deadKept; r.ages.sum+r.ages.held > keep || r.entries > r.x.bounds.EntriesPerReplica {
@@ -72,7 +83,7 @@ func (r *replica) evict(tokens int64, entries int) {
 func (r *replica) free(e *entry) {
 	for {
 		e.gone = true
-		r.x.table.drop(e)
+		r.x.table.drop(e, r.slot)
 		r.entries--
 		r.x.entries.Add(-1)
 		up := e.parent
@@ -110,6 +121,7 @@ func (r *replica) obtain(hash uint64) (e *entry, made bool) {
 	r.entries++
 	r.x.entries.Add(1)
 	r.x.table.put(e, r.slot)
+	r.made = append(r.made, e)
 	return e, true
 }
 
@@ -121,14 +133,8 @@ func (r *replica) link(e, parent *entry, l *Link) (news bool) {
 	switch up := r.up(e); {
 	case !e.known:
 		e.known, news, est = true, true, l.Tokens
-		if l.Answer && !e.confirmed {
-			e.state.Store(e.state.Load() | answerFlag)
-		}
 		r.adopt(e, parent)
 	default:
-		if !l.Answer {
-			news = e.confirm()
-		}
 		var has, wants uint64
 		if up != nil {
 			has = up.hash
@@ -142,7 +148,11 @@ func (r *replica) link(e, parent *entry, l *Link) (news bool) {
 			est = l.Tokens
 		}
 	}
-	return r.recount(e, est, scale) || news
+	news = r.recount(e, est, scale) || news
+	if len(r.owed) > 0 {
+		r.settleOwed(e)
+	}
+	return news
 }
 
 // adopt hangs e below parent, unless that would close a ring.
@@ -169,9 +179,23 @@ func (r *replica) adopt(e, parent *entry) bool {
 	}
 	parent.kids++
 	if use := e.use.Load(); use != never {
-		r.touch(parent, use+1)
+		r.touch(parent, use+1, e.began)
 	}
+	if !e.answer() {
+		r.confirm(parent)
+	}
+	r.extend(e)
 	return true
+}
+
+// confirm notes that a prompt with this mark, and so with its ancestors, was
+// prefilled. Ancestors of a confirmed mark are confirmed.
+func (r *replica) confirm(e *entry) (changed bool) {
+	for n := 0; e != nil && n < MaxLinks && e.answer(); e, n = r.up(e), n+1 {
+		e.state.Store(e.state.Load() | promptFlag)
+		changed = true
+	}
+	return changed
 }
 
 // recount sets the entry's token count and keeps the sums right.
@@ -190,15 +214,23 @@ func (r *replica) recount(e *entry, est uint32, scale uint16) bool {
 	return true
 }
 
-// touch notes that e and its ancestors were used at t. Ancestors count as used a
-// nanosecond later per step, since engines evict the tail of a prefix before its
-// head. An ancestor used later has ancestors used later still: the walk ends.
-func (r *replica) touch(e *entry, t int64) (changed bool) {
-	if t <= r.dead {
+// touch notes that e and its ancestors were used at t by a request placed at
+// began. Ancestors count as used a nanosecond later per step, since engines evict
+// the tail of a prefix before its head. An ancestor used later has ancestors used
+// later still: the walk ends. What a request placed before dead_before used is
+// gone, however late it was released.
+func (r *replica) touch(e *entry, t, began int64) (changed bool) {
+	if began <= r.dead {
 		return false
 	}
-	for n := 0; e != nil && n < MaxLinks && e.use.Load() < t; e, t, n = r.up(e), t+1, n+1 {
-		r.setUse(e, t)
+	for n := 0; e != nil && n < MaxLinks && (e.use.Load() < t || e.began < began); e, t, n = r.up(e), t+1, n+1 {
+		if e.use.Load() == never {
+			e.began = began
+		}
+		e.began = max(e.began, began)
+		if e.use.Load() < t {
+			r.setUse(e, t)
+		}
 		changed = true
 	}
 	return changed
@@ -271,21 +303,17 @@ func (r *replica) chain(parent uint64, links []Link) (leaf *entry, news bool) {
 		}
 	}
 	for i := range links {
-		e, made := r.obtain(links[i].Hash)
+		e, _ := r.obtain(links[i].Hash)
 		if e == nil {
 			return nil, news
 		}
-		wasStub := !made && !e.known
 		news = r.link(e, up, &links[i]) || news
-		if wasStub {
-			r.extend(e)
-		}
 		up = e
 	}
 	return up, news
 }
 
-// kill makes everything used at t or before gone.
+// kill makes everything that requests placed at t or before used gone.
 func (r *replica) kill(t int64) bool {
 	if t <= r.dead {
 		return false
@@ -306,19 +334,18 @@ func (r *replica) kill(t int64) bool {
 			f.pend = len(f.path)
 		}
 		for _, e := range f.path {
-			if e.use.Load() <= t {
+			if e.began <= t {
 				e.use.Store(never)
 			}
 		}
 	}
-	for e := r.ages.oldest(); e != nil && r.ages.b[0].lo <= t; e = r.ages.oldest() {
-		for next := e; e != nil; e = next {
-			if next = e.next; e.use.Load() <= t {
+	for i := range r.ages.b {
+		for e, next := r.ages.b[i].head, (*entry)(nil); e != nil; e = next {
+			if next = e.next; e.began <= t {
 				r.ages.remove(e)
 				r.free(e)
 			}
 		}
-		r.ages.b[0].lo = t + 1
 	}
 	r.settle()
 	return true

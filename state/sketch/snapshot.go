@@ -42,6 +42,7 @@ func (r *replica) snapshot() (ops []Op) {
 	}
 	for _, c := range r.chains() {
 		o := op(OpInsert, c.use)
+		o.Age = time.Duration(max(0, c.use-c.began))
 		o.Mark, o.Parent, o.Links = c.leaf, c.parent, c.links
 		ops = append(ops, o)
 	}
@@ -71,6 +72,7 @@ func (r *replica) snapshot() (ops []Op) {
 // chain is a run of marks that were last used together.
 type chain struct {
 	use    int64 // of the leaf; each ancestor's is a nanosecond later
+	began  int64
 	leaf   uint64
 	parent uint64
 	links  []Link
@@ -94,7 +96,7 @@ func (r *replica) chains() (out []chain) {
 		}
 	}
 	together := func(e, up *entry) bool {
-		return up != nil && up.use.Load() == e.use.Load()+1
+		return up != nil && up.use.Load() == e.use.Load()+1 && up.began == e.began
 	}
 	each(func(e *entry) {
 		if up := r.up(e); together(e, up) {
@@ -110,7 +112,7 @@ func (r *replica) chains() (out []chain) {
 		for up := r.up(e); together(path[len(path)-1], up) && len(path) < MaxLinks; up = r.up(up) {
 			path = append(path, up)
 		}
-		c := chain{use: e.use.Load(), leaf: e.hash}
+		c := chain{use: e.use.Load(), began: e.began, leaf: e.hash}
 		c.parent, c.links = r.links(path)
 		out = append(out, c)
 	})
