@@ -17,6 +17,7 @@ import (
 type Limits struct {
 	HeaderBytes int // of a request's head; 16 KiB
 	BodyBytes   int // of a request's body, after decoding too; 64 MiB
+	BodyBudget  int // of all requests being read or not yet answered together; 1 GiB
 	Conns       int // client connections at a time; 20,000
 
 	ReadStall    time.Duration // between two pieces of a request; 30 s
@@ -48,6 +49,7 @@ func (l *Limits) fill() {
 	}
 	def(&l.HeaderBytes, 16<<10)
 	def(&l.BodyBytes, 64<<20)
+	def(&l.BodyBudget, 1<<30)
 	def(&l.Conns, 20_000)
 	dur(&l.ReadStall, 30*time.Second)
 	dur(&l.ReadTotal, 10*time.Minute)
@@ -105,7 +107,7 @@ func (c *Config) Validate() error {
 		errs = append(errs, err)
 	}
 	for name, v := range map[string]int{
-		"header bytes": c.Limits.HeaderBytes, "body bytes": c.Limits.BodyBytes, "connections": c.Limits.Conns,
+		"header bytes": c.Limits.HeaderBytes, "body bytes": c.Limits.BodyBytes, "body budget": c.Limits.BodyBudget, "connections": c.Limits.Conns,
 		"replica connections": c.Limits.ReplicaConns, "usage bytes": c.Limits.UsageBytes,
 		"error bytes": c.Limits.ErrorBytes, "picks": c.Limits.Picks,
 	} {

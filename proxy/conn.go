@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"errors"
 	"io"
 	"net"
 	"sync/atomic"
@@ -34,7 +35,10 @@ type clientConn struct {
 	reading  bool      // a request is being read, not answered; the serving goroutine's
 	state    atomic.Int32
 	closed   atomic.Bool
-	linger   bool // unread bytes are expected when it closes; the serving goroutine's
+	budget   *budget
+	held     int64 // bytes of the request charged to budget; the serving goroutine's
+	over     bool  // the budget refused more; the serving goroutine's
+	linger   bool  // unread bytes are expected when it closes; the serving goroutine's
 }
 
 // NetConn lets others find what is wrapped.
@@ -62,8 +66,37 @@ func (c *clientConn) Read(p []byte) (int, error) {
 			return 0, err
 		}
 	}
-	return c.Conn.Read(p)
+	n, err := c.Conn.Read(p)
+	if c.reading && c.budget != nil {
+		if c.held += int64(n); !c.budget.take(int64(n)) {
+			c.over = true
+			return 0, errBudget
+		}
+	}
+	return n, err
 }
+
+// freeBody gives back what the request was charged: its body is needed no more.
+func (c *clientConn) freeBody() {
+	if c.held > 0 {
+		c.budget.give(c.held)
+		c.held = 0
+	}
+}
+
+// errBudget says that all requests together hold too many bytes.
+var errBudget = errors.New("too many request bytes held")
+
+// budget bounds the bytes of requests held at a time. Safe for concurrent use.
+type budget struct {
+	limit int64
+	used  atomic.Int64
+}
+
+// take charges n bytes, also when it reports that this is too much.
+func (b *budget) take(n int64) bool { return b.used.Add(n) <= b.limit }
+
+func (b *budget) give(n int64) { b.used.Add(-n) }
 
 // SetReadDeadline is the HTTP server's wish. It has a say between requests only.
 func (c *clientConn) SetReadDeadline(t time.Time) error {
@@ -126,6 +159,7 @@ func (c *clientConn) answering() { c.reading = false }
 // idle says that an answer has been sent.
 func (c *clientConn) idle() {
 	c.reading = false
+	c.freeBody()
 	c.state.CompareAndSwap(connActive, connIdle)
 }
 

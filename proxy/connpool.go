@@ -106,28 +106,37 @@ func (ps *connPools) of(replica string) (*connPool, error) {
 	return p, nil
 }
 
-// get takes an idle connection that is still good, or dials. fresh asks for a new
-// one. The caller owns the connection until put or discard.
-func (p *connPool) get(ctx context.Context, fresh bool) (*upConn, error) {
-	p.mu.Lock()
-	for !fresh && len(p.idle) > 0 {
-		c := p.idle[len(p.idle)-1]
-		p.idle = p.idle[:len(p.idle)-1]
+// take takes an idle connection that is still good, or returns nil. The caller
+// owns it until put or discard.
+func (p *connPool) take() *upConn {
+	for {
+		p.mu.Lock()
+		n := len(p.idle) - 1
+		if n < 0 {
+			p.mu.Unlock()
+			return nil
+		}
+		c := p.idle[n]
+		p.idle = p.idle[:n]
 		p.mu.Unlock()
 		if time.Since(c.since) < upstreamIdle && !c.stale() {
 			c.reused = true
 			c.br = p.owner.reader(c)
-			return c, nil
+			return c
 		}
 		p.discard(c)
-		p.mu.Lock()
 	}
+}
+
+// dial opens a connection. The caller owns it until put or discard.
+func (p *connPool) dial(ctx context.Context) (*upConn, error) {
+	p.mu.Lock()
 	if p.open >= p.owner.max {
 		if len(p.idle) == 0 {
 			p.mu.Unlock()
 			return nil, errPoolFull
 		}
-		// Only a fresh one will do: make room.
+		// Only a new one will do: make room.
 		c := p.idle[0]
 		p.idle = append(p.idle[:0], p.idle[1:]...)
 		p.open--

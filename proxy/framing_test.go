@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"bufio"
 	"io"
 	"strings"
 	"testing"
@@ -120,6 +121,31 @@ func TestLimitsOfRequests(t *testing.T) {
 	if len(ask) != 70 {
 		t.Fatalf("ask has %d bytes", len(ask))
 	}
+}
+
+func TestBytesOfAllRequestsAreBounded(t *testing.T) {
+	release := make(chan struct{})
+	g := newRig(t, loopback{t}, handlers(func(_ *engine, in *incoming) bool {
+		<-release
+		return in.write(jsonAnswer(200, good)) == nil
+	}), func(cfg *Config, _ *poolSpec) { cfg.Limits.BodyBudget = 1 << 20 })
+	big := strings.Replace(ask, "Hello there", strings.Repeat("a", 700<<10), 1)
+	first := g.conn()
+	_, err := io.WriteString(first, post("/v1/chat/completions", big))
+	must(t, err)
+	until(t, "the first is with the engine", func() bool { n, _ := g.engines[0].seen(); return n == 1 })
+	got := g.raw(post("/v1/chat/completions", big))
+	if !strings.HasPrefix(got, "HTTP/1.1 503 ") || !strings.Contains(got, "Retry-After: 1\r\n") || !strings.Contains(got, `"code":"overloaded"`) {
+		t.Errorf("over the budget: %q", got)
+	}
+	close(release)
+	if r := readReply(t, bufio.NewReader(first)); r.StatusCode != 200 {
+		t.Errorf("the first got %d", r.StatusCode)
+	}
+	if r := g.chat(big); r.StatusCode != 200 {
+		t.Errorf("afterwards: %d %q", r.StatusCode, r.body)
+	}
+	until(t, "all given back", func() bool { return g.srv.budget.used.Load() == 0 })
 }
 
 func TestSlowUploadIsNoStall(t *testing.T) {

@@ -51,8 +51,9 @@ var downstreamFields = map[string]bool{
 
 var downstreamPrefixes = []string{"x-ratelimit-", "ratelimit"}
 
-// appendFields appends the header lines that go to a replica.
-func appendFields(dst []byte, h *fasthttp.RequestHeader, id string, client net.Addr, key string) []byte {
+// appendFields appends the header lines that go to a replica. rank is its
+// data-parallel rank, -1 for an engine with one.
+func appendFields(dst []byte, h *fasthttp.RequestHeader, id string, client net.Addr, key string, rank int) []byte {
 	line := func(name string, value []byte) {
 		dst = append(dst, name...)
 		dst = append(dst, ": "...)
@@ -76,6 +77,9 @@ func appendFields(dst []byte, h *fasthttp.RequestHeader, id string, client net.A
 	}
 	dst = append(dst, clientHost(client)...)
 	dst = append(dst, "\r\n"...)
+	if rank >= 0 {
+		line("X-Data-Parallel-Rank", strconv.AppendInt(nil, int64(rank), 10)) // vLLM
+	}
 	if key != "" {
 		line("Authorization", append([]byte("Bearer "), key...))
 	}

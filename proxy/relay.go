@@ -323,6 +323,7 @@ func (a *relay) finish(err error) {
 		res.Outcome, r.reason = OutcomeFailed, a.farewell().Reason
 	}
 	a.account(&res)
+	r.used = res.Usage
 	r.job.End(&res)
 	a.free()
 	r.end(status)

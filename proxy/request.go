@@ -49,7 +49,8 @@ type request struct {
 	replica *state.ReplicaView
 
 	status int
-	reason string // of an error
+	used   api.Usage // as the engine reported it
+	reason string    // of an error
 	ended  bool
 }
 
@@ -116,8 +117,11 @@ func (r *request) end(status int) {
 		}
 		if r.job != nil {
 			p := r.job.Pick()
-			e.Str("replica", string(p.Replica)).Int("attempts", r.job.Attempts()).
+			e.Str("model", r.job.Pool().Spec.Model).Str("replica", string(p.Replica)).Int("attempts", r.job.Attempts()).
 				Int("prompt_tokens", p.PromptTokens).Int("hit_tokens", p.MatchedTokens)
+			if r.used.Source == api.Reported {
+				e.Int("tokens_in", r.used.InputTotal).Int("tokens_out", r.used.Output)
+			}
 			if r.first > 0 {
 				e.Float64("ttft_ms", float64(r.first.Microseconds())/1000)
 			}
@@ -155,6 +159,9 @@ func (r *request) abandon() {
 func (r *request) releaseBody() {
 	r.body, r.out, r.head, r.edits = nil, nil, nil, nil
 	r.ctx.Request.ReleaseBody(64 << 10)
+	if r.conn != nil {
+		r.conn.freeBody()
+	}
 }
 
 // readBody returns the request's body as JSON text, decoded where it came

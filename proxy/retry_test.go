@@ -8,6 +8,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/hearsay-llm/hearsay/state"
 )
 
 const tooLongPrompt = `{"error":{"message":"This model's maximum context length is 4096 tokens.","type":"BadRequestError","param":null,"code":400}}`
@@ -163,6 +165,39 @@ func TestOneResendOnAReusedConnection(t *testing.T) {
 			t.Errorf("%d connections", d)
 		}
 	})
+}
+
+// Once a byte of an answer has come, the request was read: it is not sent again.
+func TestNoResendAfterAByte(t *testing.T) {
+	over(t, func(t *testing.T, w wire) {
+		g := newRig(t, w, handlers(func(_ *engine, in *incoming) bool {
+			if in.n == 2 {
+				_ = in.write("HTTP/1.1 2")
+				return false
+			}
+			return in.write(jsonAnswer(200, good)) == nil
+		}))
+		g.chat(ask)
+		if r := g.chat(ask); r.StatusCode != 502 {
+			t.Errorf("got %d %q", r.StatusCode, r.body)
+		}
+		if n, _ := g.engines[0].seen(); n != 2 {
+			t.Errorf("%d requests", n)
+		}
+		if s := g.reports.take(); s != "e1 served, e1 failed" {
+			t.Errorf("reports %q", s)
+		}
+	})
+}
+
+func TestDataParallelRanks(t *testing.T) {
+	g := newRig(t, loopback{t}, handlers(says(jsonAnswer(200, good))), func(_ *Config, s *poolSpec) { s.DPRanks = 2 })
+	u := g.engines[0].url
+	g.store.SetReplicas(state.SourceStatic, "chat", []state.Replica{{ID: "e1/1", URL: u, Role: state.RoleBoth, Rank: 1}})
+	g.chat(ask, "X-Data-Parallel-Rank: 7")
+	if got := g.engines[0].heads[0].Values("X-Data-Parallel-Rank"); len(got) != 1 || got[0] != "1" {
+		t.Errorf("rank %q", got)
+	}
 }
 
 // The usage we ask for is ours: an engine that refuses the field is asked without

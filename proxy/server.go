@@ -27,6 +27,7 @@ type Server struct {
 	up      *connPools
 	watch   watcher
 	keys    keys
+	budget  budget
 
 	draining atomic.Bool
 	serving  sync.WaitGroup // connections and what they need
@@ -56,6 +57,7 @@ func New(cfg Config) (*Server, error) {
 		log:     cfg.Logger.With().Str("component", "proxy").Logger(),
 		metrics: newMetrics(cfg.Registry),
 		keys:    keys{getenv: cfg.Getenv},
+		budget:  budget{limit: int64(cfg.Limits.BodyBudget)},
 		conns:   make(map[*clientConn]struct{}),
 		calls:   make(map[*call]struct{}),
 	}
@@ -163,7 +165,7 @@ func (s *Server) accept(ctx context.Context, ln net.Listener, helpers *sync.Wait
 // admit gives an accepted connection its goroutine, or refuses it.
 func (s *Server) admit(ctx context.Context, c net.Conn, helpers *sync.WaitGroup) {
 	now := time.Now()
-	cc := &clientConn{Conn: c, limits: &s.limits, accepted: now}
+	cc := &clientConn{Conn: c, limits: &s.limits, budget: &s.budget, accepted: now}
 	s.mu.Lock()
 	full := len(s.conns) >= s.limits.Conns
 	if !full {
@@ -206,6 +208,7 @@ func (s *Server) serve(c *clientConn) {
 			s.panicked(p)
 		}
 		_ = c.Close()
+		c.freeBody()
 		s.mu.Lock()
 		delete(s.conns, c)
 		s.mu.Unlock()
@@ -317,14 +320,20 @@ func (s *Server) sweep(ctx context.Context) {
 // badRequest answers a request that could not be read. The connection is closed
 // after it.
 func (s *Server) badRequest(ctx *fasthttp.RequestCtx, err error) {
+	over := false
 	if c, ok := ctx.Conn().(*clientConn); ok {
 		c.answering()
 		c.linger = true
+		over = c.over
 	}
 	var small *fasthttp.ErrSmallBuffer
 	var timeout net.Error
 	var e *api.Error
 	switch {
+	case over:
+		e = api.Unavailable("body_budget", time.Second)
+		e.Code, e.Message = "overloaded", "The router holds too many request bytes at the moment. Try again later."
+		s.metrics.shed.WithLabelValues(unknownPool, e.Reason).Inc()
 	case errors.As(err, &small):
 		e = api.HeadersTooLarge()
 	case errors.Is(err, fasthttp.ErrBodyTooLarge):

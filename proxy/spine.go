@@ -118,7 +118,7 @@ func (r *request) attempt(replica *state.ReplicaView) *failure {
 			idle:      orDefault(spec.IdleTimeout, defaultIdle),
 		}}
 		out := outgoing{body: r.out}
-		r.head = appendRequest(r.head[:0], upstreamPath(r.ask.Endpoint), pool.addr, r.fields(spec), out.size())
+		r.head = appendRequest(r.head[:0], upstreamPath(r.ask.Endpoint), pool.addr, r.fields(spec, replica), out.size())
 		out.head = r.head
 		r.x.onConnect = func() { r.phase = phaseWaiting }
 		if err := r.x.send(&out); err != nil {
@@ -149,8 +149,12 @@ func upstreamPath(ep api.Endpoint) string {
 	return "/v1/chat/completions"
 }
 
-func (r *request) fields(spec *state.PoolSpec) []byte {
-	return appendFields(make([]byte, 0, 512), &r.ctx.Request.Header, r.id, r.ctx.RemoteAddr(), r.s.keys.of(spec))
+func (r *request) fields(spec *state.PoolSpec, replica *state.ReplicaView) []byte {
+	rank := -1
+	if spec.DPRanks > 1 {
+		rank = replica.Rank
+	}
+	return appendFields(make([]byte, 0, 512), &r.ctx.Request.Header, r.id, r.ctx.RemoteAddr(), r.s.keys.of(spec), rank)
 }
 
 // prepare splices what this replica must see differently.

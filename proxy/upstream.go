@@ -126,11 +126,17 @@ func (x *exchange) try(out *outgoing, fresh bool) error {
 }
 
 func (x *exchange) connect(fresh bool) error {
-	ctx, cancel := withTimeout(x.call, x.waits.connect)
-	defer cancel()
-	c, err := x.pool.get(ctx, fresh)
-	if err != nil {
-		return x.call.explain(err, errConnectTimeout)
+	var c *upConn
+	if !fresh {
+		c = x.pool.take()
+	}
+	if c == nil {
+		ctx, cancel := withTimeout(x.call, x.waits.connect)
+		defer cancel()
+		var err error
+		if c, err = x.pool.dial(ctx); err != nil {
+			return x.call.explain(err, errConnectTimeout)
+		}
 	}
 	x.conn, x.touched = c, false
 	if x.onConnect != nil {
