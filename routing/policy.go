@@ -17,11 +17,14 @@ const (
 	PowerOfTwo       = "power_of_two"
 	PrefixHash       = "prefix_hash"
 	Session          = "session"
+	Hybrid           = "hybrid"
+	CacheAware       = "cache_aware"
+	Product          = "product"
 )
 
 // Policies lists the names of all policies, the default first.
 func Policies() []string {
-	return []string{TTFT, RoundRobin, Random, LeastOutstanding, PowerOfTwo, PrefixHash, Session}
+	return []string{TTFT, RoundRobin, Random, LeastOutstanding, PowerOfTwo, PrefixHash, Session, Hybrid, CacheAware, Product}
 }
 
 // policyNamed finds a policy; unknown names and "" give the default. Policies have
@@ -40,6 +43,12 @@ func policyNamed(name string) policy {
 		return prefixHash{}
 	case Session:
 		return session{}
+	case Hybrid:
+		return hybrid{}
+	case CacheAware:
+		return cacheAware{}
+	case Product:
+		return product{}
 	}
 	return ttft{}
 }

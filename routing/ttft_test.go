@@ -2,6 +2,7 @@ package routing_test
 
 import (
 	"math"
+	"math/rand/v2"
 	"testing"
 	"time"
 
@@ -179,19 +180,26 @@ func TestWhatAMatchIsWorth(t *testing.T) {
 	f("pending less deep than live", sketch.Match{Live: 8, Pending: 4}, 9000, 2048, 2048)
 }
 
-// K06: a burst of one cold prefix takes a few replicas, not one and not all; and
-// the count of dispatched tokens is what the engine will really compute.
+// K06: a burst of one cold prefix takes a few replicas, not one and not all, and
+// routers that have not yet heard of each other take about as many as one.
 func TestABurstOfOneColdPrefix(t *testing.T) {
-	w := newWorld(t, 16, "")
-	got := map[state.ReplicaID]int{}
-	for range 32 {
-		c := w.one(w.prompt(8192 + 300))
-		got[c.Replica.ID]++
-		w.store.Begin(c.Replica, c.UncachedTokens)
-		w.holds[c.Replica.Slot] = sketch.Match{Pending: 8192 / 256}
+	used := func(routers int) int {
+		got := map[state.ReplicaID]int{}
+		for r := range routers {
+			w := newWorld(t, 16, "")
+			w.pick = routing.NewPicker(routing.Config{Rand: rand.New(rand.NewPCG(uint64(r), 3)).Uint64}, w, w.cal)
+			for range 32 / routers {
+				c := w.one(w.prompt(8192 + 300))
+				got[c.Replica.ID]++
+				w.store.Begin(c.Replica, c.UncachedTokens)
+				w.holds[c.Replica.Slot] = sketch.Match{Pending: 8192 / 256}
+			}
+		}
+		return len(got)
 	}
-	if len(got) < 2 || len(got) > 6 {
-		t.Errorf("32 requests took %d replicas, want a handful: %v", len(got), got)
+	one, four := used(1), used(4)
+	if one < 2 || one > 6 || four > one+2 || four < one-2 {
+		t.Errorf("32 requests took %d replicas through one router, %d through four", one, four)
 	}
 }
 
