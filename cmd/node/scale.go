@@ -2,8 +2,11 @@ package node
 
 import (
 	"context"
+	"fmt"
+	"path/filepath"
 
 	"github.com/hearsay-llm/hearsay/autoscale"
+	"github.com/hearsay-llm/hearsay/autoscale/actuator"
 	"github.com/hearsay-llm/hearsay/state"
 )
 
@@ -26,11 +29,50 @@ func (n *Node) Live() []state.RouterID {
 	return out
 }
 
+// newScale makes loop 3 and what it acts through.
 func (n *Node) newScale() (err error) {
+	acts := map[string]autoscale.Actuator{"dry_run": actuator.NewDryRun()}
+	process := pooled{}
+	for i := range n.cfg.Pools {
+		p := &n.cfg.Pools[i]
+		if p.Scale.Actuator != "process" {
+			continue
+		}
+		dir := p.Scale.Dir
+		if dir == "" {
+			dir = filepath.Join(n.cfg.Node.DataDir, "process")
+		}
+		process[p.Name], err = actuator.NewProcess(actuator.ProcessConfig{
+			Dir: filepath.Join(dir, p.Name), Command: p.Scale.Command, Log: n.log,
+		})
+		if err != nil {
+			return fmt.Errorf("pools.%s.scale: %w", p.Name, err)
+		}
+	}
+	acts["process"] = process
 	n.scale, err = autoscale.New(autoscale.Config{
-		Self: n.id, Cluster: n, Committer: committer{n},
-		Warm: func(id state.ReplicaID) int { return n.index.Stats(id).Entries },
+		Self: n.id, Cluster: n, Committer: committer{n}, Actuators: acts,
+		Warm: func(id state.ReplicaID) int { return int(n.index.Stats(id).Tokens) },
 		Log:  n.log, Registerer: n.reg,
 	})
 	return err
+}
+
+// pooled gives each pool its own actuator of one kind.
+type pooled map[string]autoscale.Actuator
+
+func (p pooled) List(ctx context.Context, k state.TargetKey) (state.Actual, error) {
+	a, ok := p[k.Pool]
+	if !ok {
+		return state.Actual{}, fmt.Errorf("pool %q has no such actuator on this router", k.Pool)
+	}
+	return a.List(ctx, k)
+}
+
+func (p pooled) Ensure(ctx context.Context, d state.Desired) (state.Actual, error) {
+	a, ok := p[d.Target.Pool]
+	if !ok {
+		return state.Actual{}, fmt.Errorf("pool %q has no such actuator on this router", d.Target.Pool)
+	}
+	return a.Ensure(ctx, d)
 }
