@@ -274,3 +274,42 @@ func (d *Decoder) SnapshotEnd(b []byte) (m SnapshotEnd, err error) {
 	m.Cursor = r.uint()
 	return m, r.err
 }
+
+// Meta is what membership carries of a router: small, since it travels in every
+// datagram about it.
+type Meta struct {
+	Boot       state.BootID
+	MinVersion uint64
+	Version    uint64
+	Scheme     string
+	MeshAddr   string // host:port; an empty or unspecified host is the member's own
+	APIAddr    string // likewise
+	Name       string // for people
+}
+
+// MaxMeta bounds the encoded Meta in bytes.
+const MaxMeta = 512
+
+// AppendMeta appends the message. Over-long names are cut, so that it never
+// exceeds MaxMeta.
+func AppendMeta(dst []byte, m *Meta) []byte {
+	cut := func(s string, n int) string { return s[:min(len(s), n)] }
+	e := encoder{b: dst}
+	e.fixed(uint64(m.Boot))
+	e.uint(m.MinVersion)
+	e.uint(m.Version)
+	e.str(cut(m.Scheme, 32))
+	e.str(cut(m.MeshAddr, 128))
+	e.str(cut(m.APIAddr, 128))
+	e.str(cut(m.Name, 128))
+	return e.b
+}
+
+// Meta reads the message.
+func (d *Decoder) Meta(b []byte) (m Meta, err error) {
+	r := reader{dec: d, b: b}
+	m.Boot = state.BootID(r.fixed())
+	m.MinVersion, m.Version = r.uint(), r.uint()
+	m.Scheme, m.MeshAddr, m.APIAddr, m.Name = r.str(), r.str(), r.str(), r.str()
+	return m, r.err
+}

@@ -89,6 +89,10 @@ func FuzzDecoders(f *testing.F) {
 			m, err := d.Reply(b)
 			return AppendReply(nil, &m), err
 		})
+		round("meta", func(b []byte) ([]byte, error) {
+			m, err := d.Meta(b)
+			return AppendMeta(nil, &m), err
+		})
 		round("ping", func(b []byte) ([]byte, error) {
 			m, err := d.Ping(b)
 			return AppendPing(nil, m), err

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"reflect"
+	"strings"
 	"testing"
 	"testing/iotest"
 	"time"
@@ -165,6 +166,9 @@ func TestEveryMessageComesBackAsItWas(t *testing.T) {
 		same(t, p, rep, err)
 		at, err := d.Ping(AppendPing(nil, beacon.Sent))
 		same(t, at, beacon.Sent, err)
+		meta := Meta{Boot: beacon.Boot, MinVersion: 1, Version: 2, Scheme: "1", MeshAddr: "10.0.0.1:1", APIAddr: ":2", Name: genID(t, "name")}
+		mt, err := d.Meta(AppendMeta(nil, &meta))
+		same(t, mt, meta, err)
 		why, err := d.Refuse(AppendRefuse(nil, "scheme"))
 		same(t, why, "scheme", err)
 	})
@@ -263,6 +267,17 @@ func TestFrames(t *testing.T) {
 	f = NewFrameReader(bytes.NewReader(AppendFrame(nil, KindRows, make([]byte, 100))[:50]), 100)
 	if _, _, err := f.Next(); err != io.ErrUnexpectedEOF {
 		t.Errorf("frame cut short: %v", err)
+	}
+}
+
+func TestMetaFitsItsBound(t *testing.T) {
+	long := func(c string) string { return strings.Repeat(c, 1000) }
+	m := Meta{
+		Boot: 1 << 63, MinVersion: 1 << 63, Version: 1 << 63,
+		Scheme: long("a"), MeshAddr: long("b"), APIAddr: long("c"), Name: long("d"),
+	}
+	if n := len(AppendMeta(nil, &m)); n > MaxMeta {
+		t.Errorf("%d bytes", n)
 	}
 }
 

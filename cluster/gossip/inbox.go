@@ -1,0 +1,346 @@
+package gossip
+
+import (
+	"context"
+	"time"
+
+	"github.com/hearsay-llm/hearsay/state"
+	"github.com/hearsay-llm/hearsay/state/wire"
+)
+
+// inbound is one message on its way to the apply loop.
+type inbound struct {
+	kind    wire.Kind
+	from    state.RouterID // direct sender by the mesh; empty: a datagram, whose sender only says who it is
+	boot    state.BootID
+	payload []byte
+	at      time.Time
+}
+
+// frame takes a frame from a reader goroutine of the mesh. When the apply loop is
+// behind it waits, and so does that peer.
+func (g *Gossip) frame(k wire.Kind, from state.RouterID, boot state.BootID, payload []byte) {
+	g.metrics.in[k].Add(float64(len(payload)))
+	in := inbound{kind: k, from: from, boot: boot, payload: append([]byte(nil), payload...), at: time.Now()}
+	select {
+	case g.inbox <- in:
+	case <-g.stopped:
+	}
+}
+
+// packet takes a datagram. It never blocks, as memberlist's loop must not.
+func (g *Gossip) packet(b []byte) {
+	if len(b) == 0 {
+		return
+	}
+	k := wire.Kind(b[0])
+	if k != wire.KindRows && k != wire.KindBeacon {
+		return
+	}
+	g.metrics.in[k].Add(float64(len(b)))
+	select {
+	case g.inbox <- inbound{kind: k, payload: append([]byte(nil), b[1:]...), at: time.Now()}:
+	default:
+		g.metrics.drop("inbox")
+	}
+}
+
+// up and down note a peer's stream. They come from the mesh.
+func (g *Gossip) up(id state.RouterID, boot state.BootID) {
+	now := time.Now()
+	g.note(id, boot, now, true)
+	g.mu.Lock()
+	p := &peer{id: id, boot: boot, upAt: now}
+	g.peers[id] = p
+	b := wire.Beacon{Router: g.cfg.Self, Boot: g.boot, Sent: g.clock.Since(now)}
+	g.send(id, wire.KindBeacon, wire.AppendBeacon(nil, &b)) // first: it places our stamps
+	g.ask(p, now)
+	g.greet = true
+	g.mu.Unlock()
+	g.wake()
+}
+
+func (g *Gossip) down(id state.RouterID, _ state.BootID) {
+	now := time.Now()
+	g.mu.Lock()
+	delete(g.peers, id)
+	if g.source == id {
+		g.source = ""
+		for _, p := range g.peers {
+			delete(g.cursors, p.boot)
+			g.ask(p, now)
+			if g.source != "" {
+				break
+			}
+		}
+	}
+	g.mu.Unlock()
+	g.wake()
+}
+
+// drain bounds the messages applied under one publication of the View.
+const drain = 256
+
+// apply is the one loop that changes Store and Index for what came.
+func (g *Gossip) apply(ctx context.Context) {
+	var dec wire.Decoder
+	batch := make([]inbound, 0, drain)
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case in := <-g.inbox:
+			batch = append(batch[:0], in)
+		}
+	more:
+		for len(batch) < drain {
+			select {
+			case in := <-g.inbox:
+				batch = append(batch, in)
+			default:
+				break more
+			}
+		}
+		g.store.Batch(func() {
+			for i := range batch {
+				if err := g.take(&dec, &batch[i]); err != nil {
+					g.metrics.drop("malformed")
+					g.log.Debug().Err(err).Str("peer", string(batch[i].from)).Stringer("kind", batch[i].kind).Msg("message dropped")
+				}
+				batch[i].payload = nil
+			}
+		})
+	}
+}
+
+// take applies one message.
+func (g *Gossip) take(dec *wire.Decoder, in *inbound) error {
+	switch in.kind {
+	case wire.KindRows:
+		m, err := dec.Rows(in.payload)
+		if err != nil {
+			return err
+		}
+		g.takeRows(&m, in)
+	case wire.KindReadings:
+		list, err := dec.Readings(in.payload)
+		if err != nil {
+			return err
+		}
+		g.takeReadings(list, in)
+	case wire.KindOps, wire.KindSnapshotChunk:
+		m, err := dec.Ops(in.payload)
+		if err != nil {
+			return err
+		}
+		g.takeOps(&m, in)
+	case wire.KindSnapshotEnd:
+		m, err := dec.SnapshotEnd(in.payload)
+		if err != nil {
+			return err
+		}
+		g.takeEnd(m, in)
+	case wire.KindResume:
+		m, err := dec.Resume(in.payload)
+		if err != nil {
+			return err
+		}
+		if p := g.peerOf(in); p != nil {
+			g.resumed(p, m)
+		}
+	case wire.KindBeacon:
+		m, err := dec.Beacon(in.payload)
+		if err != nil {
+			return err
+		}
+		g.takeBeacon(&m, in)
+	case wire.KindBeaconReply:
+		m, err := dec.BeaconReply(in.payload)
+		if err != nil {
+			return err
+		}
+		if d := g.clock.Since(in.at) - m.Sent; d >= 0 && d < time.Minute {
+			g.metrics.delay.Observe((d / 2).Seconds())
+		}
+	}
+	return nil
+}
+
+// peerOf is the stream's peer, unless the stream is of another boot by now.
+func (g *Gossip) peerOf(in *inbound) *peer {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if p := g.peers[in.from]; p != nil && p.boot == in.boot {
+		return p
+	}
+	return nil
+}
+
+// note keeps when a router was last heard of and by which boot. Only what comes
+// from the router itself over its stream may say that a boot is new; it reports
+// false for messages of a boot that is over, which were long on their way.
+func (g *Gossip) note(id state.RouterID, boot state.BootID, at time.Time, direct bool) bool {
+	present := g.roster.boot(id)
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if p := g.peers[id]; p != nil {
+		present = p.boot
+	}
+	h := g.heard[id]
+	if !direct {
+		_, over := g.retired[boot]
+		if over || present != 0 && present != boot || present == 0 && h.boot != 0 && h.boot != boot {
+			return false
+		}
+	}
+	if h.boot != 0 && h.boot != boot {
+		if len(g.retired) >= maxRetired {
+			clear(g.retired)
+		}
+		g.retired[h.boot] = at
+		g.index.DropBoot(h.boot, at)
+	}
+	delete(g.retired, boot)
+	if len(g.heard) >= maxMembers {
+		for id, h := range g.heard {
+			if at.Sub(h.at) > g.cfg.Silence {
+				delete(g.heard, id)
+			}
+		}
+	}
+	g.heard[id] = hearsay{boot, at}
+	return true
+}
+
+func (g *Gossip) takeRows(m *wire.Rows, in *inbound) {
+	if m.Router == g.cfg.Self || m.Boot == g.boot || m.Boot == 0 {
+		return
+	}
+	direct := in.from == m.Router && in.boot == m.Boot
+	if in.from == "" {
+		g.roster.heardUDP(m.Router, in.at)
+	}
+	if direct || in.from == "" { // a datagram comes from its origin, too
+		g.clock.Observe(m.Boot, m.Sent, in.at)
+	}
+	if !g.note(m.Router, m.Boot, in.at, direct) {
+		g.metrics.drop("old_boot")
+		return
+	}
+	if g.store.ApplyRows(m.Rows) {
+		g.pass(relayed{in.kind, in.payload, m.Boot, in.from})
+	}
+}
+
+// pass keeps news for those who do not hear its origin.
+func (g *Gossip) pass(m relayed) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if !g.wanting(m.origin, m.from, time.Now()) {
+		return
+	}
+	if len(g.relay) >= maxRelay {
+		g.metrics.drop("queue")
+		return
+	}
+	g.relay = append(g.relay, m)
+	g.wake()
+}
+
+// wanting reports whether any peer needs an origin's rows and readings from us.
+// The caller holds mu.
+func (g *Gossip) wanting(origin state.BootID, from state.RouterID, now time.Time) bool {
+	for _, p := range g.peers {
+		if p.needs(origin, from) && now.Sub(p.upAt) >= relayAfter {
+			return true
+		}
+	}
+	return false
+}
+
+func (g *Gossip) takeReadings(list []state.Reading, in *inbound) {
+	for _, r := range list {
+		if r.Reader == g.cfg.Self || !g.store.ApplyReading(r) {
+			continue
+		}
+		g.mu.Lock()
+		if g.wanting(r.At.Boot, in.from, in.at) {
+			g.keepReading(reading{Reading: r, from: in.from})
+			g.wake()
+		}
+		g.mu.Unlock()
+	}
+}
+
+// askAgain is the least time between two requests to resume to one peer.
+const askAgain = 200 * time.Millisecond
+
+func (g *Gossip) takeOps(m *wire.Ops, in *inbound) {
+	if m.Unknown > 0 {
+		g.metrics.dropped.WithLabelValues("unknown_op").Add(float64(m.Unknown))
+	}
+	news := 0
+	for i := range m.Ops {
+		if g.index.Apply(m.Ops[i], in.at) {
+			news++
+		}
+	}
+	g.metrics.ops.WithLabelValues("news").Add(float64(news))
+	g.metrics.ops.WithLabelValues("repeated").Add(float64(len(m.Ops) - news))
+	if in.kind != wire.KindOps {
+		return
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	c := g.cursors[in.boot]
+	switch {
+	case c.open || m.From <= c.next:
+		g.cursors[in.boot] = cursor{next: max(m.Next, c.next)}
+		if c.open {
+			g.cursors[in.boot] = cursor{next: m.Next}
+		}
+	default: // a frame was lost
+		if p := g.peers[in.from]; p != nil && p.boot == in.boot && in.at.Sub(p.askedAt) > askAgain {
+			g.ask(p, in.at)
+		}
+	}
+}
+
+// takeEnd closes a snapshot.
+func (g *Gossip) takeEnd(m wire.SnapshotEnd, in *inbound) {
+	g.mu.Lock()
+	g.cursors[in.boot] = cursor{next: m.Cursor}
+	first := !g.synced
+	g.synced = true
+	if g.source == in.from {
+		g.source = ""
+	}
+	g.mu.Unlock()
+	if first {
+		g.log.Info().Str("peer", string(in.from)).Msg("first snapshot applied")
+	}
+	g.warm.Do(func() { close(g.ready) })
+}
+
+func (g *Gossip) takeBeacon(m *wire.Beacon, in *inbound) {
+	if in.from == "" {
+		g.roster.heardUDP(m.Router, in.at)
+		return
+	}
+	if m.Router != in.from || m.Boot != in.boot {
+		return
+	}
+	g.clock.Observe(m.Boot, m.Sent, in.at)
+	g.note(m.Router, m.Boot, in.at, true)
+	g.roster.setQuiet(m.Router, m.UDPQuiet)
+	g.send(in.from, wire.KindBeaconReply, wire.AppendBeaconReply(nil, &wire.BeaconReply{Boot: g.boot, Sent: m.Sent}))
+	hears := make(map[state.BootID]struct{}, len(m.Hears))
+	for _, b := range m.Hears {
+		hears[b] = struct{}{}
+	}
+	g.mu.Lock()
+	if p := g.peers[in.from]; p != nil && p.boot == in.boot {
+		p.hears = hears
+	}
+	g.mu.Unlock()
+}

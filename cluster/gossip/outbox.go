@@ -1,0 +1,462 @@
+package gossip
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/hearsay-llm/hearsay/state"
+	"github.com/hearsay-llm/hearsay/state/wire"
+)
+
+// outbox is the sending goroutine's state. Only wanted is read elsewhere, under
+// Gossip.mu.
+type outbox struct {
+	seq      uint64                         // of the last rows message
+	told     map[state.ReplicaID]state.Load // as last told
+	versions map[state.Slot]uint64          // of the cells when last looked at
+	rows     []state.Row
+	buf      []byte
+
+	rowsDirty, opsDirty bool
+	rowsAt              time.Time // earliest next message of changed rows
+	opsAt               time.Time // when dirty: next look at the journal
+	fullAt              time.Time
+	beaconAt            time.Time
+	udpAt               time.Time
+	tickAt              time.Time
+	snapshotAt          time.Time
+	taken               *snapshot // the last one made
+
+	wanted  map[state.RouterID]bool // should have a stream; guarded by Gossip.mu
+	set     map[state.RouterID]string
+	unheard []state.RouterID // alive members without a stream
+}
+
+const (
+	tickEvery = 250 * time.Millisecond
+	udpEvery  = 4 * time.Second
+	never     = 24 * time.Hour
+)
+
+func newOutbox(now time.Time) outbox {
+	return outbox{
+		told: map[state.ReplicaID]state.Load{}, versions: map[state.Slot]uint64{},
+		wanted: map[state.RouterID]bool{}, opsDirty: true,
+		fullAt: now, beaconAt: now, udpAt: now, tickAt: now,
+	}
+}
+
+// tell is the sending loop.
+func (g *Gossip) tell(ctx context.Context) {
+	o := &g.out
+	warm := time.Now().Add(g.cfg.WarmBound)
+	t := time.NewTimer(0)
+	defer t.Stop()
+	for {
+		changed := g.index.Journal().Changed()
+		now := time.Now()
+		if now.After(warm) {
+			g.warm.Do(func() { close(g.ready) })
+		}
+		t.Reset(max(0, time.Until(g.step(now))))
+		rows := g.store.Changed()
+		if o.rowsDirty {
+			rows = nil
+		}
+		if o.opsDirty {
+			changed = nil
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-rows:
+			o.rowsDirty = true
+		case <-changed:
+			o.opsDirty = true
+			o.opsAt = time.Now().Add(jitter(g.cfg.OpsEvery) * 3 / 4) // within OpsEvery with the jitter
+		case <-g.poke:
+		case <-t.C:
+		}
+	}
+}
+
+// step does all that is due and returns when to look again.
+func (g *Gossip) step(now time.Time) (next time.Time) {
+	o := &g.out
+	if !now.Before(o.tickAt) {
+		o.tickAt = now.Add(jitter(tickEvery))
+		g.tick(now)
+	}
+	g.bury(now)
+	g.follow(now)
+	g.mu.Lock()
+	if g.greet {
+		g.greet, o.fullAt = false, now
+	}
+	if g.resume {
+		g.resume, o.opsDirty, o.opsAt = false, true, now
+	}
+	g.mu.Unlock()
+	if !now.Before(o.beaconAt) {
+		o.beaconAt = now.Add(jitter(g.cfg.BeaconEvery))
+		g.beacons(now)
+	}
+	if !now.Before(o.udpAt) {
+		o.udpAt = now.Add(jitter(udpEvery))
+		g.datagrams(now)
+	}
+	switch {
+	case !now.Before(o.fullAt):
+		o.fullAt = now.Add(jitter(g.cfg.FullEvery))
+		g.fullRows(now)
+		o.rowsDirty, o.rowsAt = false, now.Add(jitter(g.rowsEvery()))
+	case o.rowsDirty && !now.Before(o.rowsAt):
+		o.rowsDirty = false
+		if g.changedRows(now) {
+			o.rowsAt = now.Add(jitter(g.rowsEvery()))
+		}
+	}
+	g.readings(now)
+	g.passOn(now)
+	if o.opsDirty && !now.Before(o.opsAt) {
+		g.journal(now)
+	}
+	if !now.Before(o.snapshotAt) {
+		g.snapshots(now)
+	}
+	next = o.tickAt
+	for _, due := range []time.Time{o.beaconAt, o.udpAt, o.fullAt, o.snapshotAt} {
+		if due.Before(next) {
+			next = due
+		}
+	}
+	if o.rowsDirty && o.rowsAt.Before(next) {
+		next = o.rowsAt
+	}
+	if o.opsDirty && o.opsAt.Before(next) {
+		next = o.opsAt
+	}
+	return next
+}
+
+// rowsEvery is longer where messages take several hops, each router passing on
+// everybody's.
+func (g *Gossip) rowsEvery() time.Duration {
+	n := len(g.store.View().Routers) + 1
+	return g.cfg.RowsEvery * time.Duration((n+g.cfg.AllPairs-1)/g.cfg.AllPairs)
+}
+
+// streams copies the peers with a stream.
+func (g *Gossip) streams() []*peer {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return slices.Collect(maps.Values(g.peers))
+}
+
+// send gives one peer a frame.
+func (g *Gossip) send(to state.RouterID, k wire.Kind, payload []byte) bool {
+	if !g.mesh.Send(to, k, payload) {
+		g.metrics.drop("queue")
+		return false
+	}
+	g.metrics.out[k].Add(float64(len(payload)))
+	return true
+}
+
+// all gives every peer with a stream a frame.
+func (g *Gossip) all(k wire.Kind, payload []byte) {
+	for _, p := range g.streams() {
+		g.send(p.id, k, payload)
+	}
+}
+
+// changedRows tells of the replicas whose own load changed since it was last told.
+func (g *Gossip) changedRows(now time.Time) bool {
+	o := &g.out
+	o.rows = o.rows[:0]
+	seen := 0
+	for _, p := range g.store.View().Pools {
+		for _, r := range p.Replicas {
+			was, known := o.told[r.ID]
+			if known {
+				seen++
+			}
+			v := r.Cell.Version()
+			if at, ok := o.versions[r.Slot]; ok && at == v {
+				continue
+			}
+			o.versions[r.Slot] = v
+			if l := r.Cell.Load(); l != was {
+				o.rows = append(o.rows, state.Row{Replica: r.ID, Load: l})
+			}
+		}
+	}
+	if seen < len(o.told) {
+		o.rows = g.vanished(o.rows)
+	}
+	if len(o.rows) == 0 {
+		return false
+	}
+	for _, row := range o.rows {
+		if row.Load == (state.Load{}) {
+			delete(o.told, row.Replica)
+		} else {
+			o.told[row.Replica] = row.Load
+		}
+	}
+	g.sendRows(now, false, o.rows)
+	return true
+}
+
+// vanished appends zero rows for replicas that were told of and are not listed any
+// more.
+func (g *Gossip) vanished(rows []state.Row) []state.Row {
+	v := g.store.View()
+	for id := range g.out.told {
+		if v.Replica(id) == nil {
+			rows = append(rows, state.Row{Replica: id})
+		}
+	}
+	return rows
+}
+
+// fullRows tells all there is: the repair of what was lost, and a sign of life.
+func (g *Gossip) fullRows(now time.Time) {
+	o := &g.out
+	clear(o.versions)
+	for _, p := range g.store.View().Pools {
+		for _, r := range p.Replicas {
+			o.versions[r.Slot] = r.Cell.Version()
+		}
+	}
+	o.rows = g.store.OwnRows(o.rows[:0])
+	clear(o.told)
+	for _, row := range o.rows {
+		o.told[row.Replica] = row.Load
+	}
+	g.sendRows(now, true, o.rows)
+}
+
+// datagramRows bounds the rows of one datagram, which should fit a packet.
+const datagramRows = 24
+
+// sendRows gives rows to every stream, and to alive members without one in
+// datagrams: absolute values, so that each helps whichever arrives.
+func (g *Gossip) sendRows(now time.Time, full bool, rows []state.Row) {
+	o := &g.out
+	m := wire.Rows{Sent: g.clock.Since(now), Rows: state.Rows{
+		Router: g.cfg.Self, Boot: g.boot, Full: full, FactsIndex: g.store.View().Facts.Index, Rows: rows,
+	}}
+	o.seq++
+	m.Seq = o.seq
+	o.buf = wire.AppendRows(o.buf[:0], &m)
+	g.all(wire.KindRows, o.buf)
+	if len(o.unheard) == 0 {
+		return
+	}
+	parts := slices.Collect(slices.Chunk(rows, datagramRows))
+	if len(parts) == 0 {
+		parts = [][]state.Row{nil}
+	}
+	for i, part := range parts {
+		m.Rows.Rows, m.Full = part, full && len(parts) == 1
+		if i > 0 {
+			o.seq++
+			m.Seq = o.seq
+		}
+		o.buf = wire.AppendRows(o.buf[:0], &m)
+		for _, id := range o.unheard {
+			if g.roster.send(id, wire.KindRows, o.buf) {
+				g.metrics.out[wire.KindRows].Add(float64(len(o.buf)))
+			}
+		}
+	}
+}
+
+// readings tells of the readings taken or heard since the last turn.
+func (g *Gossip) readings(now time.Time) {
+	g.mu.Lock()
+	if len(g.fresh) == 0 {
+		g.mu.Unlock()
+		return
+	}
+	fresh := g.fresh
+	g.fresh = map[state.ReplicaID]reading{}
+	g.mu.Unlock()
+	for _, p := range g.streams() {
+		var list []state.Reading
+		for _, r := range fresh {
+			if r.from == "" || g.passes(p, r.At.Boot, r.from, now) {
+				list = append(list, r.Reading)
+			}
+		}
+		if len(list) > 0 {
+			g.out.buf = wire.AppendReadings(g.out.buf[:0], list)
+			g.send(p.id, wire.KindReadings, g.out.buf)
+		}
+	}
+}
+
+// passes says that a peer gets an origin's rows and readings from us.
+func (g *Gossip) passes(p *peer, origin state.BootID, from state.RouterID, now time.Time) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return p.needs(origin, from) && now.Sub(p.upAt) >= relayAfter
+}
+
+// unheardBy says that a peer gets an origin's ops only from us.
+func (g *Gossip) unheardBy(p *peer, origin state.BootID) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return p.needs(origin, "")
+}
+
+// passOn relays rows to those who do not hear their origin.
+func (g *Gossip) passOn(now time.Time) {
+	g.mu.Lock()
+	list := g.relay
+	g.relay = nil
+	g.mu.Unlock()
+	if len(list) == 0 {
+		return
+	}
+	for _, p := range g.streams() {
+		for _, m := range list {
+			if g.passes(p, m.origin, m.from, now) {
+				g.send(p.id, m.kind, m.payload)
+			}
+		}
+	}
+}
+
+// beacons says who we are and whom we hear, and measures the delay.
+func (g *Gossip) beacons(now time.Time) {
+	b := wire.Beacon{Router: g.cfg.Self, Boot: g.boot, Sent: g.clock.Since(now), Hears: g.hears(now)}
+	members := map[state.RouterID]member{}
+	for _, m := range g.roster.snapshot() {
+		members[m.id] = m
+	}
+	for _, p := range g.streams() {
+		m, ok := members[p.id]
+		b.UDPQuiet = ok && m.state == Alive && g.udpQuiet(&m, p, now)
+		g.send(p.id, wire.KindBeacon, wire.AppendBeacon(nil, &b))
+	}
+}
+
+// settled is how long a stream must be up before others may stop relaying to us.
+const settled = time.Second
+
+// hears lists whose news we get from themselves.
+func (g *Gossip) hears(now time.Time) (list []state.BootID) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, p := range g.peers {
+		if now.Sub(p.upAt) >= settled {
+			list = append(list, p.boot)
+		}
+	}
+	return list
+}
+
+// datagrams shows peers that datagrams of ours pass.
+func (g *Gossip) datagrams(now time.Time) {
+	b := wire.AppendBeacon(nil, &wire.Beacon{Router: g.cfg.Self, Boot: g.boot, Sent: g.clock.Since(now)})
+	for _, p := range g.streams() {
+		g.roster.send(p.id, wire.KindBeacon, b)
+	}
+}
+
+// tick looks after what no message brings: silence, gauges, forgetting.
+func (g *Gossip) tick(now time.Time) {
+	for _, id := range g.store.DropSilent(now.Add(-g.cfg.Silence)) {
+		g.mu.Lock()
+		h := g.heard[id]
+		g.mu.Unlock()
+		g.log.Warn().Str("peer", string(id)).Msg("router is silent, its rows are dropped")
+		if h.boot != 0 {
+			g.index.DropBoot(h.boot, now)
+		}
+	}
+	g.roster.prune(now)
+	if t := g.out.taken; t != nil && now.Sub(t.at) > reuse {
+		g.out.taken = nil
+	}
+	members := g.roster.snapshot()
+	count := map[MemberState]int{Alive: 1}
+	bad := map[string][]string{}
+	g.mu.Lock()
+	for i := range members {
+		count[members[i].state]++
+		if d := g.degraded(&members[i], now); d != "" {
+			bad[d] = append(bad[d], string(members[i].id))
+		}
+	}
+	g.mu.Unlock()
+	for _, s := range []MemberState{Alive, Dead, Left} {
+		g.metrics.members.WithLabelValues(string(s)).Set(float64(count[s]))
+	}
+	for _, r := range degradedReasons {
+		g.metrics.degraded.WithLabelValues(r).Set(float64(len(bad[r])))
+		if len(bad[r]) > 0 {
+			g.roster.warnDegraded(r, bad[r])
+		}
+	}
+}
+
+// bury acts on the deaths membership told of.
+func (g *Gossip) bury(now time.Time) {
+	for _, d := range g.roster.takeGone() {
+		g.mu.Lock()
+		h := g.heard[d.id]
+		alive := g.peers[d.id] != nil && g.peers[d.id].boot == d.boot
+		g.mu.Unlock()
+		if alive {
+			continue // its stream says otherwise: silence will tell
+		}
+		if h.boot == d.boot {
+			g.store.DropRouter(d.id)
+		}
+		g.index.DropBoot(d.boot, now)
+	}
+}
+
+// follow keeps the mesh's wishes in step with membership.
+func (g *Gossip) follow(now time.Time) {
+	o := &g.out
+	addr := map[state.RouterID]string{}
+	var ids, alive []state.RouterID
+	for _, m := range g.roster.snapshot() {
+		if m.state == Alive {
+			alive = append(alive, m.id)
+		}
+		if m.state == Alive || m.state == Dead && now.Sub(m.since) < keepDial {
+			ids = append(ids, m.id)
+			addr[m.id] = dialable(m.meta.MeshAddr, m.node.Addr)
+		}
+	}
+	want := map[state.RouterID]string{}
+	for _, id := range neighbours(g.cfg.Self, ids, g.cfg.AllPairs) {
+		want[id] = addr[id]
+	}
+	g.mu.Lock()
+	o.unheard = o.unheard[:0]
+	for _, id := range alive {
+		if _, ok := want[id]; ok && g.peers[id] == nil {
+			o.unheard = append(o.unheard, id)
+		}
+	}
+	changed := !maps.Equal(want, o.set)
+	if changed {
+		o.set = want
+		clear(o.wanted)
+		for id := range want {
+			o.wanted[id] = true
+		}
+	}
+	g.mu.Unlock()
+	if changed {
+		g.mesh.SetPeers(want)
+	}
+}

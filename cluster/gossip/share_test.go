@@ -1,0 +1,176 @@
+package gossip
+
+import (
+	"testing"
+	"time"
+
+	"github.com/hearsay-llm/hearsay/state"
+	"github.com/hearsay-llm/hearsay/state/prefix"
+	"github.com/hearsay-llm/hearsay/test/simnet"
+)
+
+func TestRowsAndSketchAreSharedAtOnce(t *testing.T) {
+	bubble(t, func(t *testing.T, n *simnet.Net) {
+		r := group(t, n, 3, options{})
+		time.Sleep(5 * time.Second)
+		var worst time.Duration
+		for i := range 20 {
+			ticket := r[i%3].begin(1, 500)
+			took := within(t, 100*time.Millisecond, "row at the others", func() bool {
+				return r[(i+1)%3].sees(1) == 1 && r[(i+2)%3].sees(1) == 1
+			})
+			worst = max(worst, took)
+			if got := r[(i+1)%3].store.View().Replica(replica(1)).Others; got != (state.Load{InFlight: 1, Prefill: 1, UncachedTokens: 500}) {
+				t.Fatalf("row %+v", got)
+			}
+			ticket.End()
+			within(t, 100*time.Millisecond, "row gone", func() bool { return r[(i+1)%3].sees(1) == 0 && r[(i+2)%3].sees(1) == 0 })
+			time.Sleep(137 * time.Millisecond)
+		}
+		t.Logf("rows: worst %v", worst)
+		worst = 0
+		for i := range 20 {
+			marks := r[i%3].learn(2, 10)
+			took := within(t, 100*time.Millisecond, "sketch at the others", func() bool {
+				return r[(i+1)%3].knows(2, marks) == 10 && r[(i+2)%3].knows(2, marks) == 10
+			})
+			worst = max(worst, took)
+			time.Sleep(137 * time.Millisecond)
+		}
+		t.Logf("sketch ops: worst %v", worst)
+	})
+}
+
+func TestReadingsAreShared(t *testing.T) {
+	bubble(t, func(t *testing.T, n *simnet.Net) {
+		r := group(t, n, 3, options{})
+		now := time.Now()
+		x := state.UnknownReading(replica(0))
+		x.Reader, x.OK, x.Running, x.At = "r0", true, 7, r[0].store.Clock().Stamp(now)
+		r[0].store.ApplyReading(x)
+		r[0].gossip.PublishReading(x)
+		within(t, 100*time.Millisecond, "reading at the others", func() bool {
+			for _, o := range r[1:] {
+				v := o.store.View().Replica(replica(0))
+				if v.Reading.Running != 7 || v.ReadingAt.Sub(now) > 50*time.Millisecond {
+					return false
+				}
+			}
+			return true
+		})
+	})
+}
+
+func TestKilledRoutersRowsGoAndItsKnowledgeStays(t *testing.T) {
+	bubble(t, func(t *testing.T, n *simnet.Net) {
+		r := group(t, n, 3, options{})
+		marks := r[2].learn(3, 20)
+		for range 5 {
+			r[2].begin(3, 100)
+		}
+		pending := []prefix.Mark{{Hash: 99, ASCII: 400}}
+		r[2].index.Place(replica(3), pending, []int32{100}, time.Now())
+		within(t, 100*time.Millisecond, "known at the others", func() bool {
+			return r[0].sees(3) == 5 && r[1].sees(3) == 5 && r[0].knows(3, marks) == 20 && r[1].knows(3, marks) == 20
+		})
+		r[2].kill()
+		took := within(t, 2500*time.Millisecond, "rows gone", func() bool { return r[0].sees(3) == 0 && r[1].sees(3) == 0 })
+		t.Logf("rows gone after %v", took)
+		within(t, 5*time.Second, "membership says so", func() bool {
+			return r[0].member("r2").State == Dead && r[1].member("r2").State == Dead
+		})
+		time.Sleep(time.Minute)
+		for _, x := range r[:2] {
+			if got := x.knows(3, marks); got != 20 {
+				t.Errorf("%s knows %d of 20 marks", x.id, got)
+			}
+		}
+		// A router that starts only now, with nothing, learns of it, too.
+		late := start(t, options{n: n, host: "r3", join: []string{"r0"}})
+		within(t, 5*time.Second, "ready", late.isReady)
+		if got := late.knows(3, marks); got != 20 {
+			t.Errorf("the late one knows %d of 20 marks when ready", got)
+		}
+	})
+}
+
+func TestLateJoinerIsWarmWhenReady(t *testing.T) {
+	bubble(t, func(t *testing.T, n *simnet.Net) {
+		r := group(t, n, 3, options{journal: 256})
+		var marks [][]prefix.Mark
+		for i := range 2000 {
+			marks = append(marks, r[i%3].learn(i%replicas, 10))
+			if i%50 == 0 {
+				time.Sleep(time.Millisecond)
+			}
+		}
+		time.Sleep(3 * time.Second)
+		began := time.Now()
+		late := start(t, options{n: n, host: "r9", join: []string{"r1"}})
+		within(t, 5*time.Second, "ready", late.isReady)
+		t.Logf("ready after %v", time.Since(began))
+		missing := 0
+		for i, m := range marks {
+			if late.knows(i%replicas, m) != r[0].knows(i%replicas, m) {
+				missing++
+			}
+		}
+		if missing > 0 {
+			t.Errorf("%d of %d prefixes are not known when ready", missing, len(marks))
+		}
+		// And it goes on with what comes.
+		m := r[2].learn(0, 5)
+		within(t, time.Second, "news", func() bool { return late.knows(0, m) == 5 })
+	})
+}
+
+func TestReadyWithoutPeers(t *testing.T) {
+	bubble(t, func(t *testing.T, n *simnet.Net) {
+		alone := start(t, options{n: n, host: "r1"})
+		within(t, 0, "ready at once", func() bool { time.Sleep(time.Microsecond); return alone.isReady() })
+		n.Host("nobody")
+		lost := start(t, options{n: n, host: "r2", join: []string{"nobody"}})
+		time.Sleep(4900 * time.Millisecond)
+		if lost.isReady() {
+			t.Error("ready before the bound")
+		}
+		within(t, 500*time.Millisecond, "ready after the bound", lost.isReady)
+	})
+}
+
+// A journal so small that it is overrun at once: what readers miss comes by
+// snapshot, and everybody knows everything in the end.
+func TestOverrunJournalIsRepaired(t *testing.T) {
+	bubble(t, func(t *testing.T, n *simnet.Net) {
+		r := group(t, n, 3, options{journal: 64})
+		time.Sleep(3 * time.Second)
+		var marks [][]prefix.Mark
+		for range 300 {
+			marks = append(marks, r[0].learn(0, 3))
+		}
+		within(t, 5*time.Second, "all known", func() bool {
+			for _, m := range marks {
+				if r[1].knows(0, m) != r[0].knows(0, m) || r[2].knows(0, m) != r[0].knows(0, m) {
+					return false
+				}
+			}
+			return true
+		})
+	})
+}
+
+func TestLossAndDelay(t *testing.T) {
+	bubble(t, func(t *testing.T, n *simnet.Net) {
+		n.SetDefault(simnet.Link{Delay: 40 * time.Millisecond, Jitter: 40 * time.Millisecond, Loss: 0.2})
+		r := group(t, n, 4, options{})
+		time.Sleep(30 * time.Second)
+		if !whole(r...)() {
+			t.Fatal("members lost with a fifth of datagrams")
+		}
+		marks := r[3].learn(0, 10)
+		r[3].begin(0, 10)
+		within(t, 250*time.Millisecond, "shared", func() bool {
+			return r[0].sees(0) == 1 && r[1].sees(0) == 1 && r[2].knows(0, marks) == 10
+		})
+	})
+}
