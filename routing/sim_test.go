@@ -258,7 +258,7 @@ func TestTTFTBeatsLoadOnlyPoliciesOnSharedPrefixes(t *testing.T) {
 		mean, hit := map[string]float64{}, map[string]float64{}
 		for _, name := range routing.Policies() {
 			s := newSim(t, 8, name, seed)
-			s.chats(900, 10)
+			s.chats(600, 10)
 			mean[name], hit[name] = s.meanTTFT(), s.hits/s.tokens
 		}
 		t.Logf("seed %d: mean TTFT ms %v, hit rate %v", seed, mean, hit)
