@@ -96,6 +96,11 @@ func (f *fleet) peers(id state.RouterID) (list []Peer) {
 // start runs a router; with a disk from before if it ran before.
 func (f *fleet) start(id state.RouterID, edit func(*Config)) *member {
 	f.t.Helper()
+	return f.startWith(id, edit, nil)
+}
+
+func (f *fleet) startWith(id state.RouterID, edit func(*Config), tweak func(*Node)) *member {
+	f.t.Helper()
 	f.mu.Lock()
 	h := f.hosts[id]
 	if h == nil {
@@ -145,6 +150,9 @@ func (f *fleet) start(id state.RouterID, edit func(*Config)) *member {
 	}
 	if m.Node, err = New(cfg); err != nil {
 		f.t.Fatal(err)
+	}
+	if tweak != nil {
+		tweak(m.Node)
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	m.stop = stop
@@ -300,4 +308,8 @@ func (f *fleet) stopAllAndForget() {
 	f.mu.Lock()
 	f.members = map[state.RouterID]*member{}
 	f.mu.Unlock()
+}
+
+func slicesWithout(l []state.RouterID, id state.RouterID) []state.RouterID {
+	return slices.DeleteFunc(l, func(x state.RouterID) bool { return x == id })
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/raft"
 	wal "github.com/hashicorp/raft-wal"
+	"github.com/hashicorp/raft-wal/metadb"
 
 	"github.com/hearsay-llm/hearsay/state"
 )
@@ -63,21 +64,23 @@ func openDir(dir string, segmentSize int, log hclog.Logger) (*disk, error) {
 	if err := os.MkdirAll(logDir, 0o700); err != nil {
 		return nil, fmt.Errorf("open raft log: %w", err)
 	}
-	w, err := wal.Open(logDir, wal.WithSegmentSize(segmentSize), wal.WithLogger(log.Named("wal")))
+	meta := &metadb.BoltMetaDB{} // ours, since raft-wal 0.4 never closes its own and so keeps its lock
+	w, err := wal.Open(logDir, wal.WithSegmentSize(segmentSize), wal.WithLogger(log.Named("wal")), wal.WithMetaStore(meta))
 	if err != nil {
-		return nil, fmt.Errorf("open raft log: %w", err)
+		return nil, errors.Join(fmt.Errorf("open raft log: %w", err), meta.Close())
 	}
+	closeLog := func() error { return errors.Join(w.Close(), meta.Close()) }
 	snaps, err := raft.NewFileSnapshotStoreWithLogger(filepath.Join(dir, "raft"), 2, log.Named("snapshot"))
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("open raft snapshots: %w", err), w.Close())
+		return nil, errors.Join(fmt.Errorf("open raft snapshots: %w", err), closeLog())
 	}
 	cache, err := raft.NewLogCache(512, w)
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("open raft log: %w", err), w.Close())
+		return nil, errors.Join(fmt.Errorf("open raft log: %w", err), closeLog())
 	}
 	path := filepath.Join(dir, "facts.json")
 	return &disk{
-		logs: cache, stable: w, snapshots: snaps, close: w.Close,
+		logs: cache, stable: w, snapshots: snaps, close: closeLog,
 		saveFacts: func(b []byte) error { return writeFile(path, b) },
 		loadFacts: func() ([]byte, error) { return readFile(path) },
 	}, nil

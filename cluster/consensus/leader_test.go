@@ -74,7 +74,7 @@ func TestTermsDoNotOverlapOnOneRouterAndEpochsGrow(t *testing.T) {
 		f.started(3, 3)
 		for range 6 {
 			l := f.waitLeader()
-			others := slices.DeleteFunc(names(3), func(id state.RouterID) bool { return id == l.id })
+			others := slicesWithout(names(3), l.id)
 			f.cut(true, []state.RouterID{l.id}, others)
 			f.waitLeader(others...)
 			f.until(5*time.Second, "the old leader steps down", func() bool { return l.Status().State != "leader" })
@@ -105,7 +105,7 @@ func TestCutOffLeaderCannotCommitAndStepsDown(t *testing.T) {
 	bubble(t, func(t *testing.T, f *fleet) {
 		f.started(3, 3)
 		l := f.waitLeader()
-		others := slices.DeleteFunc(names(3), func(id state.RouterID) bool { return id == l.id })
+		others := slicesWithout(names(3), l.id)
 		f.cut(true, []state.RouterID{l.id}, others)
 		t0 := time.Now()
 		_, err := l.Apply(context.Background(), replica(1))

@@ -43,7 +43,9 @@ func (l *ledger) offer(f *state.Facts) bool {
 	g.Decisions = make([]state.Decision, len(f.Decisions))
 	for i, d := range f.Decisions {
 		d.Seen = now
-		if old := l.facts.Decision(d.ID); old != nil {
+		if old := l.facts.Decisions; i < len(old) && old[i].ID == d.ID {
+			d.Seen = old[i].Seen
+		} else if old := l.facts.Decision(d.ID); old != nil {
 			d.Seen = old.Seen
 		}
 		g.Decisions[i] = d

@@ -1,0 +1,190 @@
+package consensus
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/raft"
+	"pgregory.net/rapid"
+
+	"github.com/hearsay-llm/hearsay/state"
+)
+
+func TestDeadVoterIsReplacedByAStableRouter(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fleet) {
+		f.started(5, 3)
+		l := f.waitLeader()
+		var dead state.RouterID
+		for _, v := range l.Status().Voters {
+			if v.ID != l.id {
+				dead = v.ID
+			}
+		}
+		f.kill(dead)
+		time.Sleep(20 * time.Second)
+		if v := l.Status().Voters; !slices.ContainsFunc(v, func(v Voter) bool { return v.ID == dead }) {
+			t.Errorf("replaced within a restart's time: %v", v)
+		}
+		f.until(30*time.Second, "it is replaced", func() bool {
+			v := l.Status().Voters
+			return len(v) == 3 && !slices.ContainsFunc(v, func(v Voter) bool { return v.ID == dead || !v.Live })
+		})
+		// Back, it is a learner and disturbs nobody.
+		term := l.Status().Term
+		m := f.start(dead, nil)
+		must(t, m, replica(1))
+		f.until(5*time.Second, "it follows", func() bool { return m.Facts().Index == l.Facts().Index })
+		time.Sleep(time.Minute)
+		if s := l.Status(); s.Term != term || s.State != "leader" {
+			t.Errorf("it disturbed the leader: %+v", s)
+		}
+		if s := m.Status(); s.State != "learner" || s.Leader != l.id {
+			t.Errorf("back as %+v", s)
+		}
+	})
+}
+
+func TestMovedVoterIsFoundAtItsNewAddress(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fleet) {
+		f.started(3, 3)
+		l := f.waitLeader()
+		var moved state.RouterID
+		for _, id := range names(3) {
+			if id != l.id {
+				moved = id
+			}
+		}
+		f.leave(moved)
+		f.hosts[moved].Readdress()
+		f.hosts[moved].Restart()
+		addr := f.hosts[moved].IP().String() + ":7947"
+		m := f.start(moved, func(c *Config) { c.Addr = addr })
+		f.until(5*time.Second, "the leader knows", func() bool {
+			return slices.ContainsFunc(l.Status().Voters, func(v Voter) bool { return v.ID == moved && v.Addr == addr })
+		})
+		must(t, l, replica(1))
+		f.until(5*time.Second, "it follows", func() bool { return m.Status().State == "follower" && m.Facts().Index == l.Facts().Index })
+	})
+}
+
+func server(id string, voter bool) raft.Server {
+	s := raft.Server{ID: raft.ServerID(id), Address: raft.ServerAddress(id + ":1")}
+	if !voter {
+		s.Suffrage = raft.Nonvoter
+	}
+	return s
+}
+
+func TestPlanVoters(t *testing.T) {
+	// Letters: voters, staged, live others (all stable and caught up), dead servers.
+	f := func(name string, want int, voters, staged, live, dead, step string) {
+		t.Helper()
+		s := &voterState{
+			self: "a", want: want, live: map[state.RouterID]Peer{}, stable: map[state.RouterID]bool{},
+			dead: map[state.RouterID]bool{}, current: map[state.RouterID]bool{},
+		}
+		for _, c := range voters {
+			s.voters = append(s.voters, server(string(c), true))
+		}
+		for _, c := range staged {
+			s.staged = append(s.staged, server(string(c), false))
+			s.current[state.RouterID(c)] = true
+		}
+		for _, c := range live {
+			id := state.RouterID(c)
+			s.live[id], s.stable[id] = Peer{ID: id, Addr: string(c) + ":1"}, true
+		}
+		for _, c := range dead {
+			s.dead[state.RouterID(c)] = true
+		}
+		got := ""
+		if x, ok := planVoters(s); ok {
+			got = fmt.Sprint(x.op, " ", x.server.ID)
+		}
+		if got != step {
+			t.Errorf("%s: %q, want %q", name, got, step)
+		}
+	}
+	f("alone", 3, "a", "", "", "", "")
+	f("a pair", 3, "a", "", "b", "", "")
+	f("a third comes", 3, "a", "", "bc", "", "stage b")
+	f("staged and caught up", 3, "a", "b", "bc", "", "promote b")
+	f("the third", 3, "ab", "", "bc", "", "stage c")
+	f("full", 3, "abc", "", "bcde", "", "")
+	f("staged but full", 3, "abc", "d", "bcde", "", "remove d")
+	f("five wanted, four there", 5, "abc", "", "bcd", "", "")
+	f("five wanted, five there", 5, "abc", "", "bcde", "", "stage d")
+	f("one away for a moment", 3, "abc", "", "bd", "", "")
+	f("one dead, a spare", 3, "abc", "", "bd", "c", "stage d")
+	f("one dead, the spare caught up", 3, "abc", "d", "bd", "c", "promote d")
+	f("one dead, replaced", 3, "abcd", "", "bd", "c", "remove c")
+	f("one dead, no spare", 3, "abc", "", "b", "c", "")
+	f("two of five dead, no spare", 5, "abcde", "", "bc", "de", "remove d")
+	f("one of five dead, no spare", 5, "abcde", "", "bcd", "e", "")
+	f("staged and dead", 3, "abc", "d", "b", "cd", "remove d")
+	f("fewer wanted", 3, "abcde", "", "bcde", "", "remove e")
+	f("a pair that was to be three", 3, "ab", "", "b", "", "remove b")
+	f("no quorum", 3, "abc", "", "", "bc", "")
+}
+
+func TestPlanNeverEndangersTheQuorum(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		s := &voterState{
+			self: "s0", want: 2*rapid.IntRange(0, 3).Draw(t, "want") + 1, live: map[state.RouterID]Peer{},
+			stable: map[state.RouterID]bool{}, dead: map[state.RouterID]bool{}, current: map[state.RouterID]bool{},
+		}
+		alive := map[state.RouterID]bool{"s0": true}
+		s.voters = append(s.voters, server("s0", true))
+		for i := 1; i < rapid.IntRange(1, 9).Draw(t, "servers"); i++ {
+			id := state.RouterID(fmt.Sprint("s", i))
+			switch rapid.IntRange(0, 2).Draw(t, "part") {
+			case 0:
+				s.voters = append(s.voters, server(string(id), true))
+			case 1:
+				s.staged = append(s.staged, server(string(id), false))
+			}
+			if rapid.Bool().Draw(t, "live") {
+				alive[id] = true
+				s.live[id] = Peer{ID: id, Addr: string(id) + ":1"}
+				s.stable[id] = rapid.Bool().Draw(t, "stable")
+				s.current[id] = rapid.Bool().Draw(t, "current")
+			} else {
+				s.dead[id] = rapid.Bool().Draw(t, "dead")
+			}
+		}
+		has := func(voters []raft.Server) bool {
+			n := 0
+			for _, v := range voters {
+				if alive[state.RouterID(v.ID)] {
+					n++
+				}
+			}
+			return n >= quorum(len(voters))
+		}
+		if !has(s.voters) {
+			return // none to lose
+		}
+		x, ok := planVoters(s)
+		if !ok {
+			return
+		}
+		after := slices.Clone(s.voters)
+		switch x.op {
+		case opRemove:
+			after = slices.DeleteFunc(after, func(v raft.Server) bool { return v.ID == x.server.ID })
+			if x.server.ID == "s0" {
+				t.Fatal("the leader removes itself")
+			}
+		case opPromote:
+			after = append(after, x.server)
+		}
+		if !has(after) {
+			t.Fatalf("%s %s leaves no quorum", x.op, x.server.ID)
+		}
+		if len(s.voters) >= minVoters && len(after) < min(minVoters, s.want) {
+			t.Fatalf("%s %s leaves %d voters", x.op, x.server.ID, len(after))
+		}
+	})
+}
