@@ -17,7 +17,7 @@ func TestUniquePromptsReachAPlateauAndSpareAHotPrefix(t *testing.T) {
 	ids := []state.ReplicaID{"a", "b", "c", "d"}
 	hot, hd := prompt(0, 10, 0, 0)
 	var half, end runtime.MemStats
-	const prompts = 40_000
+	const prompts = 24_000
 	for i := range prompts {
 		now := w.at(time.Duration(i) * 10 * time.Millisecond)
 		m, d := prompt(1, 3, i, 12)

@@ -123,7 +123,7 @@ func FuzzLoad(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		w := newWorld()
 		w.at(time.Hour)
-		x := w.index(1, Bounds{Entries: 1000, Replicas: 8})
+		x := w.index(1, Bounds{Entries: 1000, Replicas: 8, Journal: 64})
 		sealed := append([]byte(fileMagic), fileVersion)
 		sealed = append(sealed, data...)
 		sealed = binary.LittleEndian.AppendUint64(sealed, xxh3.Hash(sealed))
@@ -140,7 +140,7 @@ func FuzzLoad(f *testing.F) {
 		if err := x.Save(&again); err != nil {
 			t.Fatal(err)
 		}
-		if err := w.index(2, Bounds{}).Load(&again); err != nil {
+		if err := w.index(2, Bounds{Journal: 64}).Load(&again); err != nil {
 			t.Fatalf("own file: %v", err)
 		}
 	})
@@ -169,7 +169,7 @@ func FuzzApply(f *testing.F) {
 	f.Add(bytes.Repeat([]byte{250, 17, 99, 4, 3, 2, 1, 0, 5, 129}, 60))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		w := newWorld()
-		x := w.index(1, Bounds{Entries: 40, EntriesPerReplica: 30, Replicas: 6, Placements: 5, UnknownCapacity: 3000})
+		x := w.index(1, Bounds{Entries: 40, EntriesPerReplica: 30, Replicas: 6, Placements: 5, UnknownCapacity: 3000, Journal: 64})
 		d := decoder{b: data}
 		var open []*Placement
 		for n := 0; len(d.b) > 0 && n < 300; n++ {
