@@ -12,9 +12,11 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/rs/zerolog"
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
+	"github.com/hearsay-llm/hearsay/autoscale/actuator"
 	"github.com/hearsay-llm/hearsay/cmd/node"
 	"github.com/hearsay-llm/hearsay/test/enginesim"
 	"github.com/hearsay-llm/hearsay/test/replay"
@@ -135,11 +137,27 @@ func runDemo(ctx context.Context, f *demoFlags, out io.Writer) (err error) {
 	fmt.Fprintln(out, "\nstopping")
 	stop(nil)
 	wg.Wait()
+	if err := endEngines(pool); err != nil {
+		return err
+	}
 	if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, context.Canceled) && !errors.Is(cause, context.DeadlineExceeded) {
 		return cause
 	}
 	fmt.Fprintln(out, "stopped")
 	return nil
+}
+
+// endEngines stops the engines that the leader started as processes.
+func endEngines(pool node.PoolConfig) error {
+	p, err := actuator.NewProcess(actuator.ProcessConfig{
+		Dir: filepath.Join(pool.Scale.Dir, pool.Name), Command: pool.Scale.Command, Log: zerolog.Nop(),
+	})
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	return p.StopAll(ctx, 2*time.Second)
 }
 
 // demoRouters makes the routers, each knowing all others' cluster addresses.
