@@ -50,6 +50,22 @@ check: lint race fuzz-short build ## what CI runs
 fuzz-short:
 	@./test/fuzz.sh 2s
 
+.PHONY: e2e
+e2e: ## real processes over loopback: official client, disconnects, kills, scaling
+	$(GO) test -count=1 -v ./test/e2e
+
+.PHONY: sim
+sim: ## whole clusters in simulated time: partitions, kills, sharing
+	$(GO) test -count=1 -v ./test/scenario
+
+.PHONY: bench
+bench: ## Go benchmarks of the parts on the request path (minutes)
+	$(GO) test -run '^$$' -bench . -benchmem ./state/... ./routing/... ./proxy/...
+
+.PHONY: replay-mooncake
+replay-mooncake: build ## 3 routers, 8 engines, the Mooncake conversation trace, by policy and rate (about an hour)
+	$(GO) run ./test/bench/mooncake -bin $(BIN)
+
 .PHONY: cover
 cover: ## test coverage per function
 	$(GO) test -coverprofile cover.out ./... && $(GO) tool cover -func cover.out | tail -40
