@@ -100,6 +100,7 @@ func (r *replica) enter(p *Placement, op *Op, marks []prefix.Mark, tokens []int3
 		}
 		if e == nil || e == leaf {
 			p.marks = p.marks[:i]
+			p.live, p.solid = min(p.live, i), min(p.solid, i)
 			break
 		}
 		p.marks[i] = was

@@ -28,14 +28,14 @@ type replica struct {
 	flights map[flightKey]*flight
 	tombs   tombs
 	owed    map[uint64][]owed // by mark
-	made    []*entry          // by the change under way
+	made    []*entry          // by the change under way, or robbed of a child: perhaps idle
 }
 
 // capacity is C_eff in tokens.
 func (r *replica) capacity() int64 { return int64(r.learn.now.tokens) }
 
 // settle ends a change: it publishes the horizon and evicts what is too old to
-// learn from, and what the change made and then had no need of.
+// learn from, and what the change left without need.
 func (r *replica) settle() {
 	for _, e := range slices.Backward(r.made) {
 		if e.idle() {
@@ -172,6 +172,7 @@ func (r *replica) adopt(e, parent *entry) bool {
 	}
 	if e.parent != nil {
 		e.parent.kids--
+		r.made = append(r.made, e.parent)
 	}
 	e.parent = parent
 	if parent == nil {
