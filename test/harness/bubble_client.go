@@ -272,3 +272,11 @@ func (s *Stream) Next() bool {
 
 // Close ends the exchange from the client's side as a closed socket does.
 func (s *Stream) Close() { s.end(errors.New("closed by the client")) }
+
+// Reset ends it as a client's crash does: the connection is reset.
+func (s *Stream) Reset() {
+	if s.conn != nil {
+		_ = s.conn.Reset()
+	}
+	s.end(errors.New("reset by the client"))
+}
