@@ -101,6 +101,7 @@ func TestLimitsOfRequests(t *testing.T) {
 	f("header of 100 kB", "GET /v1/models HTTP/1.1\r\nHost: r\r\nX-A: "+pad[:100<<10]+"\r\n\r\n", "431", "headers_too_large")
 	f("path of 100 kB", "GET /"+pad[:100<<10]+" HTTP/1.1\r\nHost: r\r\n\r\n", "431", "headers_too_large")
 	f("body over the limit", post("/v1/chat/completions", `{"model":"llama","messages":[],"x":"`+pad+`"}`), "413", "request_too_large")
+	f("body far over the limit", post("/v1/chat/completions", strings.Repeat(pad, 16)), "413", "request_too_large")
 	f("chunked body over the limit", "POST /v1/chat/completions HTTP/1.1\r\nHost: r\r\nTransfer-Encoding: chunked\r\n\r\n"+
 		chunk(pad)+chunk(pad), "413", "request_too_large")
 	f("asks before a body over the limit", "POST /v1/chat/completions HTTP/1.1\r\nHost: r\r\nExpect: 100-continue\r\nContent-Length: 9999999\r\n\r\n", "413", "request_too_large")

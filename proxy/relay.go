@@ -196,6 +196,9 @@ func (a *relay) next() ([]byte, error) {
 
 // event notes that an event has come.
 func (a *relay) event() {
+	if a.framer.FirstIsError() {
+		return // no token came
+	}
 	a.last = a.r.s.core.now()
 	if a.r.first == 0 {
 		a.r.first = time.Since(a.r.began)

@@ -168,10 +168,11 @@ func TestVeryLongEvents(t *testing.T) {
 // A stream that breaks never looks like one that ended.
 func TestEngineDiesMidStream(t *testing.T) {
 	over(t, func(t *testing.T, w wire) {
+		head, frame := streamHead, chunk
 		f := func(name, body string, die func(c net.Conn)) {
 			t.Helper()
 			g := newRig(t, w, handlers(func(_ *engine, in *incoming) bool {
-				_ = in.write(streamHead + chunk(role) + chunk(word) + chunk(word))
+				_ = in.write(head + frame(role) + frame(word) + frame(word))
 				_ = in.conn.SetReadDeadline(time.Now().Add(50 * time.Millisecond))
 				in.gone() // let the bytes arrive
 				die(in.conn)
@@ -201,6 +202,10 @@ func TestEngineDiesMidStream(t *testing.T) {
 			_ = c.Close()
 		}
 		f("reset", askStream, reset)
+		head = "HTTP/1.0 200 OK\r\nContent-Type: text/event-stream\r\n\r\n"
+		frame = func(s string) string { return s }
+		f("FIN of a stream that ends with its connection", askStream, func(c net.Conn) { _ = c.Close() })
+		head, frame = streamHead, chunk
 		f("FIN without the last chunk", askUsage, func(c net.Conn) { _ = c.Close() })
 	})
 }

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/hearsay-llm/hearsay/state"
+	"github.com/hearsay-llm/hearsay/state/prefix"
+	"github.com/hearsay-llm/hearsay/state/sketch"
 )
 
 const tooLongPrompt = `{"error":{"message":"This model's maximum context length is 4096 tokens.","type":"BadRequestError","param":null,"code":400}}`
@@ -104,6 +106,54 @@ func TestNothingLeftToTry(t *testing.T) {
 	f("loading", handlers(says(jsonAnswer(503, `{"error":{"code":503,"message":"Loading model","type":"unavailable_error"}}`))), 503, "Loading model", "1")
 	f("text with 503", handlers(text("503", "The request queue is full.")), 503, `"code":"overloaded"`, "1")
 	f("stream without an event", handlers(streams()), 502, `"code":"upstream_error"`, "")
+}
+
+func TestAttemptsAreBounded(t *testing.T) {
+	bad := says(jsonAnswer(500, `{"error":{"message":"x"}}`))
+	g := newRig(t, loopback{t}, handlers(bad, bad, says(jsonAnswer(200, good))))
+	if r := g.chat(ask); r.StatusCode != 500 {
+		t.Errorf("got %d", r.StatusCode)
+	}
+	if s := g.reports.take(); s != "e1 failed, e2 failed" {
+		t.Errorf("reports %q", s)
+	}
+}
+
+// What a replica is believed to hold: the prompt once it had a first token, and
+// nothing of an attempt that never had one.
+func TestPlacementsFollowTheOutcome(t *testing.T) {
+	held := func(answer func(*engine, *incoming) bool, request string) int {
+		g := newRig(t, loopback{t}, handlers(answer))
+		defer g.stop()
+		g.chat(request)
+		until(t, "ended", func() bool { return g.inFlight() == 0 && g.metric("hearsay_requests_total") == 1 })
+		r := g.store.View().Replica("e1")
+		marks, err := new(prefix.Hasher).Marks(nil, prefix.Seed{Model: "llama"}, prefix.Input{Kind: prefix.Chat, Messages: []byte(`[{"role":"user","content":"Hello there"},{"role":"assistant","content":"Hi"}]`)})
+		must(t, err)
+		m := make([]sketch.Match, 1)
+		g.index.Lookup(m, marks, []state.Slot{r.Slot}, time.Now())
+		if m[0].Pending != 0 {
+			t.Error("a placement is still pending")
+		}
+		return m[0].Live
+	}
+	for name, c := range map[string]struct {
+		answer  func(*engine, *incoming) bool
+		request string
+		want    int
+	}{
+		"answer":                  {says(jsonAnswer(200, good)), ask, 2},
+		"stream":                  {streams(role, word, finish, done), askStream, 2},
+		"stream that breaks":      {func(_ *engine, in *incoming) bool { _ = in.write(streamHead + chunk(role)); return false }, askStream, 1},
+		"refused":                 {says(jsonAnswer(400, tooLongPrompt)), ask, 0},
+		"failed":                  {says(jsonAnswer(500, `{}`)), ask, 0},
+		"dies before any answer":  {func(*engine, *incoming) bool { return false }, askStream, 0},
+		"error as its only event": {streams(`data: {"error":{"message":"x","code":500}}` + "\n\n"), askStream, 0},
+	} {
+		if got := held(c.answer, c.request); got != c.want {
+			t.Errorf("%s: %d messages are held, want %d", name, got, c.want)
+		}
+	}
 }
 
 // The engine closes idle connections after 5 s, as uvicorn does: no request may be

@@ -325,6 +325,7 @@ func (s *Server) badRequest(ctx *fasthttp.RequestCtx, err error) {
 		c.answering()
 		c.linger = true
 		over = c.over
+		c.freeBody() // nothing of it is kept
 	}
 	var small *fasthttp.ErrSmallBuffer
 	var timeout net.Error
