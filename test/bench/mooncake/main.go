@@ -30,7 +30,7 @@ type options struct {
 	kvTokens                          int
 	speed, knee                       float64
 	sloTTFT, sloTPOT                  time.Duration
-	warmup                            int
+	warmup, batch                     int
 }
 
 // figure is one run's outcome.
@@ -65,10 +65,11 @@ func main() {
 	flag.IntVar(&o.requests, "requests", 1500, "requests of the trace per run")
 	flag.IntVar(&o.warmup, "warmup", 300, "of those, requests before measuring starts")
 	flag.IntVar(&o.kvTokens, "kv-tokens", 400_000, "KV cache of each engine, tokens")
-	flag.Float64Var(&o.speed, "speed", 5, "engine speed: 5 = five times faster than the profile")
+	flag.IntVar(&o.batch, "max-batched-tokens", 2048, "token budget of an engine's step")
+	flag.Float64Var(&o.speed, "speed", 8, "engine speed: 8 = eight times faster than the profile")
 	flag.Float64Var(&o.knee, "knee", 0, "knee as a factor on the trace's rate; 0 = measure it")
-	flag.DurationVar(&o.sloTTFT, "slo-ttft", 5*time.Second, "time to first token of a good request")
-	flag.DurationVar(&o.sloTPOT, "slo-tpot", 100*time.Millisecond, "time per output token of a good request")
+	flag.DurationVar(&o.sloTTFT, "slo-ttft", 10*time.Second, "time to first token of a good request")
+	flag.DurationVar(&o.sloTPOT, "slo-tpot", 250*time.Millisecond, "time per output token of a good request")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -182,7 +183,7 @@ func measure(ctx context.Context, o *options, f figure) (*replay.Report, error) 
 		Policy: f.Policy, NoSharing: !f.Sharing,
 		EngineArgs: []string{
 			"--speed", fmt.Sprint(o.speed), "--kv-tokens", fmt.Sprint(o.kvTokens),
-			"--stream-interval", "16",
+			"--stream-interval", "16", "--max-batched-tokens", fmt.Sprint(o.batch),
 		},
 	})
 	if err != nil {
@@ -239,8 +240,8 @@ func save(o *options, res *result) error {
 
 // writeTable prints one row per run, in Markdown.
 func writeTable(w io.Writer, o *options, res *result) error {
-	fmt.Fprintf(w, "Mooncake conversation, first %d requests (%d of them warm-up), %d engines of %d KV tokens (h100-70b-tp4, speed %g), knee %.2f x the trace's rate (%s).\n\n",
-		o.requests, o.warmup, o.engines, o.kvTokens, o.speed, res.Knee, res.KneeRule)
+	fmt.Fprintf(w, "Mooncake conversation, first %d requests (%d of them warm-up), %d engines of %d KV tokens (h100-70b-tp4, steps of %d tokens, speed %g), knee %.2f x the trace's rate (%s).\n\n",
+		o.requests, o.warmup, o.engines, o.kvTokens, o.batch, o.speed, res.Knee, res.KneeRule)
 	fmt.Fprintln(w, "| of knee | seed | policy | routers | TTFT mean s | p50 | p99 | TPOT p99 ms | hit rate | goodput req/s | met SLO | errors |")
 	fmt.Fprintln(w, "|--:|--:|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|")
 	runs := slices.Clone(res.Runs)
