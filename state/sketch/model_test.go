@@ -47,8 +47,6 @@ func (c *blockCache) serve(prompt, whole []uint64, promptTokens int) (cached int
 	return cached
 }
 
-func (c *blockCache) clear() { *c = *newBlockCache(c.size * blockTokens) }
-
 // text is a prompt as segments (messages), each of a number of tokens.
 type text []segment
 

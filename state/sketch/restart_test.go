@@ -1,0 +1,101 @@
+package sketch
+
+import (
+	"slices"
+	"testing"
+	"time"
+)
+
+func TestPrefillsUnderWayTakeRoomFromWhatIsOld(t *testing.T) {
+	w := newWorld()
+	x := w.index(1, Bounds{})
+	x.SetCapacity("a", 1000, CapacityEngine)
+	old, od := prompt(1, 8, 0, 0) // 512 tokens
+	serve(x, "a", old, od, w.at(time.Second))
+	m, d := prompt(2, 14, 0, 0) // 896 tokens
+	p := x.Place("a", m, d, w.at(2*time.Second))
+	if got := w.look(x, "a", old); got.Live > 2 {
+		t.Errorf("beside a large prefill: %+v", got)
+	}
+	p.Withdraw(w.at(3 * time.Second))
+	if got := w.look(x, "a", old); got.Live != 8 {
+		t.Errorf("it came to nothing: %+v", got)
+	}
+	check(t, x)
+}
+
+func TestASnapshotOlderThanAnEndRevivesNothing(t *testing.T) {
+	w := newWorld()
+	x, y := w.index(1, Bounds{}), w.index(2, Bounds{})
+	m, d := prompt(1, 3, 1, 3)
+	p, q := x.Place("a", m, d, w.at(time.Second)), x.Place("b", m, d, w.now)
+	p.First(w.now)
+	var snapshot []Op
+	x.Snapshot(func(op Op) bool { snapshot = append(snapshot, op); return true })
+	p.End(w.at(2 * time.Second))
+	q.Withdraw(w.now)
+	var c uint64
+	for _, op := range append(drain(x, &c), snapshot...) {
+		y.Apply(op, w.now)
+	}
+	if a, b := y.Stats("a"), y.Stats("b"); a.Placements != 0 || b.Placements != 0 || b.Entries != 0 {
+		t.Errorf("%+v %+v", a, b)
+	}
+	check(t, y)
+}
+
+func TestWhatWasPlacedBeforeARestartUsedTheOldCacheHoweverLateItEnds(t *testing.T) {
+	w := newWorld()
+	m, d := prompt(1, 3, 1, 3)
+	for _, late := range []bool{false, true} {
+		x, y := w.index(1, Bounds{}), w.index(2, Bounds{})
+		p := x.Place("a", m, d, w.at(time.Second))
+		p.First(w.at(2 * time.Second))
+		if !late {
+			x.Clear("a", x.clock.Stamp(at(3*time.Second)))
+		}
+		p.End(w.at(30 * time.Second)) // the connection timed out
+		if late {
+			x.Clear("a", x.clock.Stamp(at(3*time.Second)))
+		}
+		if got := w.look(x, "a", m); got.Live != 0 || got.Pending != 0 {
+			t.Errorf("cleared late %v: %+v", late, got)
+		}
+		var c uint64
+		ops := drain(x, &c)
+		slices.Reverse(ops)
+		for _, op := range ops {
+			y.Apply(op, w.now)
+		}
+		if got := w.look(y, "a", m); got.Live != 0 || got.Pending != 0 {
+			t.Errorf("cleared late %v, told backwards: %+v", late, got)
+		}
+		serve(x, "a", m, d, w.at(31*time.Second))
+		for _, op := range drain(x, &c) {
+			y.Apply(op, w.now)
+		}
+		if got := w.look(y, "a", m); got.Live != 6 {
+			t.Errorf("prefilled anew: %+v", got)
+		}
+		check(t, x)
+		check(t, y)
+	}
+}
+
+func TestAPlacementMatchedBeforeTheClearingMustPrefillAllOfIt(t *testing.T) {
+	w := newWorld()
+	x := w.index(1, Bounds{})
+	m, d := prompt(1, 3, 1, 3)
+	serve(x, "a", m, d, w.at(time.Second))
+	p := x.Place("a", m, d, w.at(5*time.Second))
+	x.Clear("a", x.clock.Stamp(at(4*time.Second)))
+	if got := w.look(x, "a", m); got.Live != 0 || got.Pending != 6 {
+		t.Errorf("after the clearing: %+v", got)
+	}
+	p.First(w.at(6 * time.Second))
+	p.End(w.now)
+	if got := w.look(x, "a", m); got.Live != 6 {
+		t.Errorf("prefilled: %+v", got)
+	}
+	check(t, x)
+}
