@@ -1,0 +1,86 @@
+package scenario
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/hearsay-llm/hearsay/test/enginesim"
+	"github.com/hearsay-llm/hearsay/test/harness"
+)
+
+// One engine's metrics hang or fail while it serves: it gets its share all the
+// same, and the readings of the others stay fresh on all routers.
+func TestMetricsCannotBeRead(t *testing.T) {
+	f := func(name string, fault enginesim.Fault) {
+		t.Helper()
+		t.Run(name, func(t *testing.T) {
+			harness.InBubble(t, harness.BubbleConfig{Routers: 3, Engines: 3, Delay: time.Millisecond}, func(t *testing.T, b *harness.Bubble) {
+				sick := b.Engine(1)
+				sick.Fault(fault)
+				time.Sleep(3 * time.Second)
+				var oldest time.Duration
+				for i := range 60 {
+					ok(t, b.Chat(i%3, streamed(chat("Be brief.", words(fmt.Sprint("sense", i), 100), 3))))
+					now := time.Now()
+					for _, r := range b.Routers() {
+						for _, e := range b.Engines() {
+							if v := r.Replica(e.ID); e != sick {
+								oldest = max(oldest, now.Sub(v.ReadingAt))
+								if !v.Fresh(now) {
+									t.Errorf("%s: reading of %s is %v old: %s", r.Name, e.Name, now.Sub(v.ReadingAt), v.Reading.Err)
+								}
+							}
+						}
+					}
+				}
+				if oldest > time.Second {
+					t.Errorf("a reading of a healthy engine was %v old", oldest)
+				}
+				served := map[string]int64{}
+				for _, e := range b.Engines() {
+					served[e.Name] = e.Record().Finished
+				}
+				if n := served[sick.Name]; n < 10 {
+					t.Errorf("%v were served: the unreadable one is left out", served)
+				}
+				for _, r := range b.Routers() {
+					if r.Replica(sick.ID).Fresh(time.Now()) {
+						t.Errorf("%s takes the hanging reading for fresh", r.Name)
+					}
+				}
+				sick.Fault(enginesim.Fault{Kind: enginesim.FaultNone})
+				b.WaitReady()
+			})
+		})
+	}
+	f("hang", enginesim.Fault{Kind: enginesim.FaultHangMetrics})
+	f("answer 500", enginesim.Fault{Kind: enginesim.FaultMetricsStatus, Status: 500})
+}
+
+// The router that reads an engine dies: another takes over, and no router's reading
+// is ever older than two seconds.
+func TestReaderDies(t *testing.T) {
+	harness.InBubble(t, harness.BubbleConfig{Routers: 3, Engines: 4, Delay: time.Millisecond}, func(t *testing.T, b *harness.Bubble) {
+		reader := b.Router(2).Replica(b.Engine(0).ID).Reading.Reader
+		for _, r := range b.Routers() {
+			if r.ID() == reader {
+				r.Kill()
+				break
+			}
+		}
+		if len(b.Alive()) != 2 {
+			t.Fatalf("no router is %s", reader)
+		}
+		for range 10000 {
+			time.Sleep(time.Millisecond)
+			for _, r := range b.Alive() {
+				for _, e := range b.Engines() {
+					if age := time.Since(r.Replica(e.ID).ReadingAt); age > 2*time.Second {
+						t.Fatalf("%s: reading of %s is %v old", r.Name, e.Name, age)
+					}
+				}
+			}
+		}
+	})
+}
