@@ -84,6 +84,7 @@ func (l *Loop) Run(ctx context.Context, epoch uint64) error {
 	defer l.end()
 	t := time.NewTicker(l.cfg.Reconcile)
 	defer t.Stop()
+	said := ""
 	for {
 		select {
 		case <-ctx.Done():
@@ -96,6 +97,14 @@ func (l *Loop) Run(ctx context.Context, epoch uint64) error {
 		}
 		if over(err) {
 			return err
+		}
+		// A lasting problem is said once, and again when it has changed.
+		if err != nil && err.Error() != said {
+			l.log.Warn().Err(err).Msg("scaling is hindered")
+		}
+		said = ""
+		if err != nil {
+			said = err.Error()
 		}
 	}
 }

@@ -104,6 +104,9 @@ func Propose(o *Observation, lim *Limits) Plan {
 	case o.Target > o.Min && couldLose(o, lim.Utilisation) && o.CalmFor >= o.DownWindow:
 		p.To, p.Reason = o.Target-1, reasonIdle
 		p.Text = fmt.Sprintf("for %v the load would have fitted %d replicas", o.CalmFor.Round(time.Second), p.To)
+		if p.To == 0 {
+			p.Text = fmt.Sprintf("nothing was asked for %v", o.CalmFor.Round(time.Second))
+		}
 	}
 	return p
 }

@@ -30,6 +30,7 @@ type world struct {
 	reg     *prometheus.Registry
 	queue   int
 	silent  map[state.RouterID]bool
+	behind  map[state.RouterID]uint64 // facts that a router is stuck at
 	tickets map[state.ReplicaID][]*state.Ticket
 	remote  map[state.RouterID]map[state.ReplicaID]int64
 	unread  map[state.ReplicaID]bool
@@ -85,6 +86,7 @@ func newWorld(t *testing.T, s state.PoolSpec) *world {
 	w := &world{
 		t: t, now: time.Unix(1_000_000, 0), facts: state.NewFacts(), live: []state.RouterID{"r1", "r2", "r3"},
 		silent: map[state.RouterID]bool{}, tickets: map[state.ReplicaID][]*state.Ticket{},
+		behind: map[state.RouterID]uint64{},
 		remote: map[state.RouterID]map[state.ReplicaID]int64{}, unread: map[state.ReplicaID]bool{},
 	}
 	w.store = state.NewStore(state.Config{
@@ -232,6 +234,9 @@ func (w *world) hear() {
 		}
 		w.seq++
 		m := state.Rows{Router: id, Boot: 2, Seq: w.seq, Full: true, FactsIndex: w.facts.Index}
+		if w.behind[id] != 0 {
+			m.FactsIndex = w.behind[id]
+		}
 		for r, n := range w.remote[id] {
 			m.Rows = append(m.Rows, state.Row{Replica: r, Load: state.Load{InFlight: n}})
 		}

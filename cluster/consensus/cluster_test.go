@@ -35,7 +35,6 @@ type fleet struct {
 	hosts   map[state.RouterID]*simnet.Host
 	cuts    map[[2]state.RouterID]bool
 	terms   []lease
-	holding state.RouterID // running OnLead of the latest epoch
 }
 
 type lease struct {

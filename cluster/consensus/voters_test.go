@@ -126,6 +126,7 @@ func TestPlanVoters(t *testing.T) {
 	f("staged and dead", 3, "abc", "d", "b", "cd", "remove d")
 	f("fewer wanted", 3, "abcde", "", "bcde", "", "remove e")
 	f("a pair that was to be three", 3, "ab", "", "b", "", "remove b")
+	f("no quorum of five", 5, "abcde", "", "b", "cde", "")
 	f("no quorum", 3, "abc", "", "", "bc", "")
 }
 
