@@ -7,6 +7,7 @@ import (
 	"net"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -51,7 +52,8 @@ type router struct {
 	log    *logBuffer
 	cancel context.CancelFunc
 	done   sync.WaitGroup
-	hash   uint64 // last mark made up
+	hash   uint64                        // last mark made up
+	hold   atomic.Pointer[chan struct{}] // ops are not applied until it is closed
 }
 
 type logBuffer struct {
@@ -69,6 +71,19 @@ func (l *logBuffer) String() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.b.String()
+}
+
+// gate is an index that can be held up.
+type gate struct {
+	*sketch.Index
+	hold *atomic.Pointer[chan struct{}]
+}
+
+func (g gate) Apply(op sketch.Op, now time.Time) bool {
+	if c := g.hold.Load(); c != nil {
+		<-*c
+	}
+	return g.Index.Apply(op, now)
 }
 
 const replicas = 4
@@ -129,7 +144,7 @@ func start(t *testing.T, o options) *router {
 	}
 	r.mesh, err = mesh.New(mc)
 	must(err)
-	r.gossip, err = New(gc, r.store, r.index, r.mesh)
+	r.gossip, err = New(gc, r.store, gate{r.index, &r.hold}, r.mesh)
 	must(err)
 	r.gossip.Attach(r.mesh)
 	ctx, cancel := context.WithCancel(context.Background())

@@ -132,7 +132,7 @@ func New(cfg Config, store Store, index Index, mesh Mesh) (*Gossip, error) {
 	}
 	g.roster = &roster{
 		cfg: &g.cfg, log: log, metrics: g.metrics, changed: g.wake, packet: g.packet,
-		members: map[state.RouterID]*member{}, warned: map[string]time.Time{},
+		members: map[state.RouterID]*member{}, warned: map[string]time.Time{}, hints: map[state.RouterID]string{},
 		meta: wire.AppendMeta(nil, &wire.Meta{
 			Boot: g.boot, MinVersion: wire.MinVersion, Version: wire.Version, Scheme: cfg.Scheme,
 			MeshAddr: cfg.MeshAddr, APIAddr: cfg.APIAddr, Name: cfg.Name,
@@ -204,6 +204,7 @@ func (g *Gossip) Run(ctx context.Context) error {
 	wg.Go(func() { g.tell(ctx) })
 	wg.Go(func() { g.roster.rejoin(ctx) })
 	<-ctx.Done()
+	g.goodbye()
 	g.roster.stop()
 	wg.Wait()
 	return nil

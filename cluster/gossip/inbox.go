@@ -52,7 +52,7 @@ func (g *Gossip) up(id state.RouterID, boot state.BootID) {
 	g.mu.Lock()
 	p := &peer{id: id, boot: boot, upAt: now}
 	g.peers[id] = p
-	b := wire.Beacon{Router: g.cfg.Self, Boot: g.boot, Sent: g.clock.Since(now)}
+	b := wire.Beacon{Router: g.cfg.Self, Boot: g.boot, Sent: g.clock.Since(now), Addr: g.roster.self()}
 	g.send(id, wire.KindBeacon, wire.AppendBeacon(nil, &b)) // first: it places our stamps
 	g.ask(p, now)
 	g.greet = true
@@ -64,6 +64,7 @@ func (g *Gossip) down(id state.RouterID, _ state.BootID) {
 	now := time.Now()
 	g.mu.Lock()
 	delete(g.peers, id)
+	g.roster.hint(id, "")
 	if g.source == id {
 		g.source = ""
 		for _, p := range g.peers {
@@ -323,6 +324,9 @@ func (g *Gossip) takeEnd(m wire.SnapshotEnd, in *inbound) {
 }
 
 func (g *Gossip) takeBeacon(m *wire.Beacon, in *inbound) {
+	if m.Leaving {
+		g.roster.leaves(m.Router, m.Boot)
+	}
 	if in.from == "" {
 		g.roster.heardUDP(m.Router, in.at)
 		return
@@ -333,6 +337,7 @@ func (g *Gossip) takeBeacon(m *wire.Beacon, in *inbound) {
 	g.clock.Observe(m.Boot, m.Sent, in.at)
 	g.note(m.Router, m.Boot, in.at, true)
 	g.roster.setQuiet(m.Router, m.UDPQuiet)
+	g.roster.hint(m.Router, m.Addr)
 	g.send(in.from, wire.KindBeaconReply, wire.AppendBeaconReply(nil, &wire.BeaconReply{Boot: g.boot, Sent: m.Sent}))
 	hears := make(map[state.BootID]struct{}, len(m.Hears))
 	for _, b := range m.Hears {

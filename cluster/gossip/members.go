@@ -50,6 +50,7 @@ type member struct {
 	since time.Time // of the state
 	heard time.Time // last datagram of ours, not memberlist's
 	quiet bool      // it gets no datagrams of ours
+	bye   bool      // it said that it leaves
 }
 
 // Bounds of what is remembered of the departed.
@@ -77,6 +78,7 @@ type roster struct {
 	members map[state.RouterID]*member // guarded by mu
 	gone    []goneBoot                 // guarded by mu; deaths not yet acted on
 	warned  map[string]time.Time       // guarded by mu
+	hints   map[state.RouterID]string  // guarded by mu; where peers with a stream say they are
 }
 
 type goneBoot struct {
@@ -241,6 +243,11 @@ func (r *roster) targets(ctx context.Context) []string {
 			list = append(list, m.node.Address())
 		}
 	}
+	for id, addr := range r.hints {
+		if m := r.members[id]; m == nil || m.state != Alive {
+			list = append(list, addr)
+		}
+	}
 	list = slices.DeleteFunc(list, func(a string) bool { return alive[a] })
 	slices.Sort(list)
 	return slices.Compact(list)
@@ -337,6 +344,32 @@ func (r *roster) heardUDP(id state.RouterID, now time.Time) {
 	}
 }
 
+// leaves notes that a member says goodbye. memberlist does not tell the living
+// whether somebody left or died.
+func (r *roster) leaves(id state.RouterID, boot state.BootID) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if m := r.members[id]; m != nil && m.meta.Boot == boot {
+		m.bye = true
+		if m.state == Dead {
+			m.state = Left
+		}
+	}
+}
+
+// hint notes where a peer with a stream says its membership port is; empty: the
+// stream is gone. A peer that came back at another address while its former self
+// was not yet found dead sees us as members, but we would not see it for long.
+func (r *roster) hint(id state.RouterID, addr string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if _, _, err := net.SplitHostPort(addr); err != nil {
+		delete(r.hints, id)
+		return
+	}
+	r.hints[id] = addr
+}
+
 func (r *roster) setQuiet(id state.RouterID, quiet bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -422,7 +455,7 @@ func (d delegate) note(n *memberlist.Node) {
 		r.gone = append(r.gone, goneBoot{id, m.meta.Boot})
 	}
 	if m.state != Alive {
-		m.state, m.since, m.heard, m.quiet = Alive, time.Now(), time.Time{}, false
+		m.state, m.since, m.heard, m.quiet, m.bye = Alive, time.Now(), time.Time{}, false, false
 	}
 	m.meta, m.node = meta, copyNode(n)
 	r.mu.Unlock()
@@ -441,7 +474,7 @@ func (d delegate) NotifyLeave(n *memberlist.Node) {
 		return
 	}
 	m.state, m.since = Dead, time.Now()
-	if n.State == memberlist.StateLeft {
+	if m.bye {
 		m.state = Left
 	}
 	r.gone = append(r.gone, goneBoot{id, m.meta.Boot})

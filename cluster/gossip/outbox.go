@@ -54,14 +54,17 @@ func (g *Gossip) tell(ctx context.Context) {
 	warm := time.Now().Add(g.cfg.WarmBound)
 	t := time.NewTimer(0)
 	defer t.Stop()
+	var appended <-chan struct{} // of the journal; kept until it is seen closed, else a change would be missed
 	for {
-		changed := g.index.Journal().Changed()
+		if appended == nil {
+			appended = g.index.Journal().Changed()
+		}
 		now := time.Now()
 		if now.After(warm) {
 			g.warm.Do(func() { close(g.ready) })
 		}
 		t.Reset(max(0, time.Until(g.step(now))))
-		rows := g.store.Changed()
+		rows, changed := g.store.Changed(), appended
 		if o.rowsDirty {
 			rows = nil
 		}
@@ -74,7 +77,7 @@ func (g *Gossip) tell(ctx context.Context) {
 		case <-rows:
 			o.rowsDirty = true
 		case <-changed:
-			o.opsDirty = true
+			appended, o.opsDirty = nil, true
 			o.opsAt = time.Now().Add(jitter(g.cfg.OpsEvery) * 3 / 4) // within OpsEvery with the jitter
 		case <-g.poke:
 		case <-t.C:
@@ -333,7 +336,7 @@ func (g *Gossip) passOn(now time.Time) {
 
 // beacons says who we are and whom we hear, and measures the delay.
 func (g *Gossip) beacons(now time.Time) {
-	b := wire.Beacon{Router: g.cfg.Self, Boot: g.boot, Sent: g.clock.Since(now), Hears: g.hears(now)}
+	b := wire.Beacon{Router: g.cfg.Self, Boot: g.boot, Sent: g.clock.Since(now), Hears: g.hears(now), Addr: g.roster.self()}
 	members := map[state.RouterID]member{}
 	for _, m := range g.roster.snapshot() {
 		members[m.id] = m
@@ -368,6 +371,21 @@ func (g *Gossip) datagrams(now time.Time) {
 	}
 }
 
+// goodbye says that we leave, on every way there is.
+func (g *Gossip) goodbye() {
+	b := wire.AppendBeacon(nil, &wire.Beacon{
+		Router: g.cfg.Self, Boot: g.boot, Sent: g.clock.Since(time.Now()), Leaving: true,
+	})
+	for _, p := range g.streams() {
+		g.mesh.Send(p.id, wire.KindBeacon, b)
+	}
+	for _, m := range g.roster.snapshot() {
+		if m.state == Alive {
+			g.roster.send(m.id, wire.KindBeacon, b)
+		}
+	}
+}
+
 // tick looks after what no message brings: silence, gauges, forgetting.
 func (g *Gossip) tick(now time.Time) {
 	for _, id := range g.store.DropSilent(now.Add(-g.cfg.Silence)) {
@@ -376,7 +394,7 @@ func (g *Gossip) tick(now time.Time) {
 		g.mu.Unlock()
 		g.log.Warn().Str("peer", string(id)).Msg("router is silent, its rows are dropped")
 		if h.boot != 0 {
-			g.index.DropBoot(h.boot, now)
+			g.index.DropBoot(h.boot, h.at) // what it did since, if it lives, will count
 		}
 	}
 	g.roster.prune(now)
@@ -415,10 +433,12 @@ func (g *Gossip) bury(now time.Time) {
 		if alive {
 			continue // its stream says otherwise: silence will tell
 		}
+		at := now
 		if h.boot == d.boot {
 			g.store.DropRouter(d.id)
+			at = h.at // it may be cut off only: what it did since will count
 		}
-		g.index.DropBoot(d.boot, now)
+		g.index.DropBoot(d.boot, at)
 	}
 }
 

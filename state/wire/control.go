@@ -166,6 +166,8 @@ type Beacon struct {
 	Sent     time.Duration // since the boot began; comes back in the reply
 	UDPQuiet bool          // no datagram of the receiver's arrived for a while
 	Hears    []state.BootID
+	Leaving  bool   // it goes on its own wish: its last word
+	Addr     string // of its membership port, host:port
 }
 
 // maxHears bounds the routers one beacon names.
@@ -184,6 +186,8 @@ func AppendBeacon(dst []byte, m *Beacon) []byte {
 	for _, b := range hears {
 		e.fixed(uint64(b))
 	}
+	e.bool(m.Leaving)
+	e.str(m.Addr)
 	return e.b
 }
 
@@ -204,6 +208,8 @@ func (d *Decoder) Beacon(b []byte) (m Beacon, err error) {
 		}
 		m.Hears = append(m.Hears, state.BootID(r.fixed()))
 	}
+	m.Leaving = r.bool()
+	m.Addr = r.str()
 	return m, r.err
 }
 

@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"math"
 	"time"
 
 	"github.com/hearsay-llm/hearsay/state"
@@ -29,6 +30,7 @@ func AppendRows(dst []byte, m *Rows) []byte {
 			e.count(row.InFlight)
 			e.count(row.Prefill)
 			e.count(row.UncachedTokens)
+			e.uint(uint64(row.Failures))
 		})
 	}
 	return e.b
@@ -52,6 +54,7 @@ func (d *Decoder) Rows(b []byte) (m Rows, err error) {
 			row.InFlight = r.count()
 			row.Prefill = r.count()
 			row.UncachedTokens = r.count()
+			row.Failures = uint32(r.limit(math.MaxUint32))
 		})
 		if r.err != nil {
 			return Rows{}, r.err

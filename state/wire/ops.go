@@ -155,7 +155,11 @@ func hasPlacement(k sketch.OpKind) bool {
 }
 
 func hasAge(k sketch.OpKind) bool {
-	return k == sketch.OpFirst || k == sketch.OpEnd || k == sketch.OpWithdraw || k == sketch.OpEvidence
+	switch k {
+	case sketch.OpInsert, sketch.OpTouch, sketch.OpFirst, sketch.OpEnd, sketch.OpWithdraw, sketch.OpEvidence:
+		return true
+	}
+	return false
 }
 
 func (e *encoder) float32(v float32) { e.uint(uint64(bits.ReverseBytes32(math.Float32bits(v)))) }

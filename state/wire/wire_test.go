@@ -100,7 +100,7 @@ func TestEveryMessageComesBackAsItWas(t *testing.T) {
 			m.Rows.Rows = append(m.Rows.Rows, state.Row{Replica: state.ReplicaID(genID(t, "replica")), Load: state.Load{
 				InFlight: rapid.Int64Range(0, maxCount).Draw(t, "in"), Prefill: rapid.Int64Range(0, 9).Draw(t, "pre"),
 				UncachedTokens: rapid.Int64Range(0, maxCount).Draw(t, "tokens"),
-			}})
+			}, Failures: rapid.Uint32().Draw(t, "failures")})
 		}
 		got, err := d.Rows(AppendRows([]byte(nil), &m))
 		same(t, got, m, err)
@@ -146,7 +146,7 @@ func TestEveryMessageComesBackAsItWas(t *testing.T) {
 		same(t, got, m, err)
 	})
 	f("control", func(t *rapid.T) {
-		beacon := Beacon{Router: "r1", Boot: genBoot(t, "boot"), Sent: genDuration(t, "sent"), UDPQuiet: true, Hears: []state.BootID{1, 2}}
+		beacon := Beacon{Router: "r1", Boot: genBoot(t, "boot"), Sent: genDuration(t, "sent"), UDPQuiet: true, Hears: []state.BootID{1, 2}, Leaving: rapid.Bool().Draw(t, "leaving"), Addr: genID(t, "addr")}
 		b, err := d.Beacon(AppendBeacon(nil, &beacon))
 		same(t, b, beacon, err)
 		reply := BeaconReply{Boot: 7, Sent: beacon.Sent}
@@ -282,9 +282,13 @@ func TestMetaFitsItsBound(t *testing.T) {
 }
 
 func TestKindsHaveNames(t *testing.T) {
-	for k, name := range kindNames {
-		if k.String() != name {
-			t.Errorf("%d is %q", k, k)
+	seen := map[string]bool{}
+	for _, r := range [][2]Kind{{KindHello, KindReply}, {KindRows, KindBeaconReply}} {
+		for k := r[0]; k <= r[1]; k++ {
+			if name := k.String(); name == "unknown" || seen[name] {
+				t.Errorf("kind %d is called %q", k, name)
+			}
+			seen[k.String()] = true
 		}
 	}
 	if Kind(99).String() != "unknown" {
@@ -325,7 +329,7 @@ func TestSizes(t *testing.T) {
 		return len(b.Append(nil, 1e6, 1e6+100))
 	}
 	// In a batch of 100 over 64 replicas an id is written out for two ops in three.
-	f("touch", 100, 36, batch(sketch.OpTouch, 0))
+	f("touch", 100, 38, batch(sketch.OpTouch, 0))
 	f("first", 100, 36, batch(sketch.OpFirst, 0))
 	f("place with 8 links", 100, 120, batch(sketch.OpPlace, 8))
 	f("link", 800, 11, batch(sketch.OpPlace, 8)-batch(sketch.OpPlace, 0))
