@@ -118,4 +118,3 @@ func (e *engine) stop() {
 	e.mu.Unlock()
 	e.wg.Wait()
 }
-

@@ -213,3 +213,15 @@ func TestSpliceMakesWhatTheParserMeant(t *testing.T) {
 		}
 	})
 }
+
+// Half a chunk that has come is passed on without waiting for the other half.
+func TestChunkReaderDoesNotWaitForWholeChunks(t *testing.T) {
+	r, w := io.Pipe()
+	defer func() { _ = w.Close() }()
+	go func() { _, _ = io.WriteString(w, "a\r\n01234") }()
+	c := &chunkReader{br: bufio.NewReader(r)}
+	p := make([]byte, 64)
+	if n, err := c.Read(p); string(p[:n]) != "01234" || err != nil {
+		t.Errorf("got %q, %v", p[:n], err)
+	}
+}
