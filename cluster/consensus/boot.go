@@ -34,7 +34,7 @@ func (n *Node) boot(ctx context.Context, r *raft.Raft) {
 		}
 		_, err := n.wait(ctx, func(r *raft.Raft) (any, error) {
 			return nil, r.BootstrapCluster(raft.Configuration{Servers: []raft.Server{{
-				ID: raft.ServerID(n.cfg.Self), Address: raft.ServerAddress(n.cfg.Addr),
+				ID: raft.ServerID(n.cfg.Self), Address: serverAddress(n.cfg.Self, n.cfg.Addr),
 			}}}).Error()
 		})
 		switch {

@@ -86,12 +86,13 @@ func (n *Node) Run(ctx context.Context) (err error) {
 		n.ledger.offer(last)
 	}
 
-	n.stream = newStream(n.cfg.Layer, n.cfg.Addr)
+	n.stream = newStream(n.cfg.Layer, n.cfg.Self, n.cfg.Addr)
 	// No pipelining (one request in flight): a few commits a second need none, and
 	// in raft 1.8 a sender whose decoder has left on a newer term blocks for ever,
 	// and with it Shutdown.
 	trans := raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
-		Stream: n.stream, MaxPool: 3, MaxRPCsInFlight: 1, Timeout: rpcTimeout, Logger: newRaftLog(n.log),
+		Stream: n.stream, ServerAddressProvider: &addresses{peers: n.cfg.Peers, seen: map[state.RouterID]string{n.cfg.Self: n.cfg.Addr}},
+		MaxPool: 3, MaxRPCsInFlight: 1, Timeout: rpcTimeout, Logger: newRaftLog(n.log),
 	})
 	n.trans = trans
 	fsm := newMachine(func(f *state.Facts) { n.ledger.offer(f) })

@@ -32,8 +32,8 @@ type Status struct {
 // Voter is a router that votes.
 type Voter struct {
 	ID   state.RouterID
-	Addr string
-	Live bool // gossip sees it
+	Addr string // where gossip sees it, else where it was when it became a voter
+	Live bool   // gossip sees it
 }
 
 // Status does not block.
@@ -45,13 +45,16 @@ func (n *Node) Status() Status {
 		return s
 	}
 	s.Term, s.Index, s.Leader = r.CurrentTerm(), r.CommitIndex(), n.leader(r)
-	live := map[state.RouterID]bool{n.cfg.Self: true}
+	live := map[state.RouterID]string{n.cfg.Self: n.cfg.Addr}
 	for _, p := range n.cfg.Peers() {
-		live[p.ID] = true
+		live[p.ID] = p.Addr
 	}
 	for _, v := range n.voters(r) {
-		id := state.RouterID(v.ID)
-		s.Voters = append(s.Voters, Voter{ID: id, Addr: string(v.Address), Live: live[id]})
+		x := Voter{ID: state.RouterID(v.ID)}
+		if x.Addr, x.Live = live[x.ID]; !x.Live {
+			_, x.Addr = splitAddress(v.Address)
+		}
+		s.Voters = append(s.Voters, x)
 	}
 	slices.SortFunc(s.Voters, func(a, b Voter) int { return cmp.Compare(a.ID, b.ID) })
 	if c := r.LastContact(); !c.IsZero() {

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/raft"
+
+	"github.com/hearsay-llm/hearsay/state"
 )
 
 // stream is Raft's stream layer on a Layer. It knows its connections, so that
@@ -15,6 +17,7 @@ import (
 // silent: Raft's heartbeats do not see a stuck disk and would keep it in office.
 type stream struct {
 	layer Layer
+	self  state.RouterID
 	addr  string
 
 	mu     sync.Mutex
@@ -25,8 +28,8 @@ type stream struct {
 
 var errMuted = errors.New("this router is silent: its log takes no entries")
 
-func newStream(l Layer, addr string) *stream {
-	return &stream{layer: l, addr: addr, conns: map[*tracked]struct{}{}}
+func newStream(l Layer, self state.RouterID, addr string) *stream {
+	return &stream{layer: l, self: self, addr: addr, conns: map[*tracked]struct{}{}}
 }
 
 type tracked struct {
@@ -81,9 +84,16 @@ func (s *stream) Dial(addr raft.ServerAddress, timeout time.Duration) (net.Conn,
 		ctx, cancel = context.WithTimeout(ctx, timeout)
 		defer cancel()
 	}
-	c, err := s.layer.DialContext(ctx, string(addr))
+	id, to := splitAddress(addr)
+	c, err := s.layer.DialContext(ctx, to)
 	if err != nil {
 		return nil, err
+	}
+	if d, ok := ctx.Deadline(); ok {
+		err = c.SetWriteDeadline(d)
+	}
+	if err = errors.Join(err, greet(c, id), c.SetWriteDeadline(time.Time{})); err != nil {
+		return nil, errors.Join(err, c.Close())
 	}
 	return s.track(c)
 }
@@ -97,7 +107,7 @@ func (s *stream) Accept() (net.Conn, error) {
 		}
 		t, err := s.track(c)
 		if err == nil {
-			return t, nil
+			return &greeted{Conn: t, self: s.self}, nil
 		}
 	}
 }

@@ -30,7 +30,6 @@ type voterOp string
 const (
 	opStage   voterOp = "stage"   // replicate to it, without a vote
 	opPromote voterOp = "promote" // give it a vote
-	opMove    voterOp = "move"    // same server, new address
 	opRemove  voterOp = "remove"
 )
 
@@ -53,12 +52,6 @@ func planVoters(s *voterState) (voterStep, bool) {
 	isLive := func(id raft.ServerID) bool {
 		_, ok := s.live[state.RouterID(id)]
 		return ok || state.RouterID(id) == s.self
-	}
-	for _, v := range slices.Concat(s.voters, s.staged) {
-		if p, ok := s.live[state.RouterID(v.ID)]; ok && p.Addr != "" && p.Addr != string(v.Address) {
-			v.Address = raft.ServerAddress(p.Addr)
-			return voterStep{opMove, v}, true
-		}
 	}
 	var alive, dead int // voters
 	for _, v := range s.voters {
@@ -120,7 +113,7 @@ func (s *voterState) candidates() []raft.Server {
 	var list []raft.Server
 	for id, p := range s.live {
 		if !in[id] && s.stable[id] && p.Addr != "" {
-			list = append(list, raft.Server{ID: raft.ServerID(id), Address: raft.ServerAddress(p.Addr)})
+			list = append(list, raft.Server{ID: raft.ServerID(id), Address: serverAddress(id, p.Addr)})
 		}
 	}
 	slices.SortFunc(list, func(a, b raft.Server) int { return cmp.Compare(a.ID, b.ID) })
@@ -218,10 +211,10 @@ func (n *Node) step(ctx context.Context, s voterStep) error {
 	defer cancel()
 	_, err := n.wait(ctx, func(r *raft.Raft) (any, error) {
 		v := s.server
-		switch {
-		case s.op == opRemove:
+		switch s.op {
+		case opRemove:
 			return nil, r.RemoveServer(v.ID, 0, minApplyTimeout).Error()
-		case s.op == opStage, s.op == opMove && v.Suffrage != raft.Voter:
+		case opStage:
 			return nil, r.AddNonvoter(v.ID, v.Address, 0, minApplyTimeout).Error()
 		default:
 			return nil, r.AddVoter(v.ID, v.Address, 0, minApplyTimeout).Error()

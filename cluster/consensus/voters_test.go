@@ -1,12 +1,16 @@
 package consensus
 
 import (
+	"bytes"
+	"context"
 	"fmt"
+	"net"
 	"slices"
 	"testing"
 	"time"
 
 	"github.com/hashicorp/raft"
+	"github.com/rs/zerolog"
 	"pgregory.net/rapid"
 
 	"github.com/hearsay-llm/hearsay/state"
@@ -46,26 +50,86 @@ func TestDeadVoterIsReplacedByAStableRouter(t *testing.T) {
 	})
 }
 
+func (f *fleet) readdress(id state.RouterID) (edit func(*Config)) {
+	h := f.hosts[id]
+	h.Readdress()
+	h.Restart()
+	return func(c *Config) { c.Addr = h.IP().String() + ":7947" }
+}
+
 func TestMovedVoterIsFoundAtItsNewAddress(t *testing.T) {
 	bubble(t, func(t *testing.T, f *fleet) {
 		f.started(3, 3)
 		l := f.waitLeader()
-		var moved state.RouterID
-		for _, id := range names(3) {
-			if id != l.id {
-				moved = id
-			}
-		}
+		moved := slicesWithout(names(3), l.id)[0]
 		f.leave(moved)
-		f.hosts[moved].Readdress()
-		f.hosts[moved].Restart()
-		addr := f.hosts[moved].IP().String() + ":7947"
-		m := f.start(moved, func(c *Config) { c.Addr = addr })
-		f.until(5*time.Second, "the leader knows", func() bool {
-			return slices.ContainsFunc(l.Status().Voters, func(v Voter) bool { return v.ID == moved && v.Addr == addr })
-		})
+		m := f.start(moved, f.readdress(moved))
 		must(t, l, replica(1))
 		f.until(5*time.Second, "it follows", func() bool { return m.Status().State == "follower" && m.Facts().Index == l.Facts().Index })
+		if !slices.ContainsFunc(l.Status().Voters, func(v Voter) bool { return v.ID == moved && v.Addr == m.cfg.Addr }) {
+			t.Errorf("voters %v", l.Status().Voters)
+		}
+	})
+}
+
+func TestAllVotersMoveAtOnce(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fleet) {
+		f.started(3, 3)
+		must(t, f.waitLeader(), replica(1))
+		for _, id := range names(3) {
+			f.leave(id)
+		}
+		for _, id := range names(3) {
+			f.start(id, f.readdress(id))
+		}
+		must(t, f.waitLeader(), replica(2))
+		if n := len(f.leader().Facts().Replicas); n != 2 {
+			t.Errorf("%d replicas", n)
+		}
+	})
+}
+
+func TestConnectionForAnotherRouterIsRefused(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fleet) {
+		f.started(3, 3)
+		h := f.net.Host("probe")
+		// A request that any router would answer, if it were meant for it.
+		ask := func(greetAs state.RouterID) error {
+			ln, err := h.Listen("tcp", ":0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			s := newStream(NewLayer(ln, func(ctx context.Context, addr string) (net.Conn, error) {
+				return h.DialContext(ctx, "tcp", addr)
+			}), "probe", "probe:1")
+			trans := raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
+				Stream: s, MaxPool: 1, Timeout: time.Second, Logger: newRaftLog(zerolog.Nop()),
+			})
+			defer trans.Close()
+			req := raft.RequestPreVoteRequest{RPCHeader: raft.RPCHeader{ProtocolVersion: raft.ProtocolVersionMax, ID: []byte("probe"), Addr: []byte("probe:1")}}
+			var resp raft.RequestPreVoteResponse
+			return trans.RequestPreVote("r1", serverAddress(greetAs, "r1:7947"), &req, &resp)
+		}
+		if err := ask("r1"); err != nil {
+			t.Errorf("meant for it: %v", err)
+		}
+		if err := ask("r2"); err == nil {
+			t.Error("a request meant for another was answered")
+		}
+	})
+}
+
+func FuzzGreeting(f *testing.F) {
+	var b bytes.Buffer
+	if err := greet(&b, "r1"); err != nil {
+		f.Fatal(err)
+	}
+	f.Add(b.Bytes())
+	f.Add([]byte{1, 255, 255})
+	f.Fuzz(func(t *testing.T, data []byte) {
+		if heed(bytes.NewReader(data), "r1") == nil && !bytes.HasPrefix(data, b.Bytes()) {
+			t.Errorf("%x taken for a greeting to r1", data)
+		}
 	})
 }
 
