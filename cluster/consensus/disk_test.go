@@ -150,11 +150,13 @@ func TestLeaderWithAStuckDiskGivesWay(t *testing.T) {
 	bubble(t, func(t *testing.T, f *fleet) {
 		logs := map[state.RouterID]*stuckLog{}
 		for _, id := range names(3) {
+			logs[id] = &stuckLog{}
 			f.startWith(id, nil, func(n *Node) {
+				log := logs[id]
 				n.open = func(n *Node) (*disk, error) {
 					d := openMemory(n.cfg.Memory)
-					logs[id] = &stuckLog{LogStore: d.logs}
-					d.logs = logs[id]
+					log.LogStore = d.logs
+					d.logs = log
 					return d, nil
 				}
 			})
