@@ -27,7 +27,7 @@ func TestTrafficStaysWithinItsBound(t *testing.T) {
 			routers = 6
 			rate    = 50 // requests a second and router
 			links   = 10
-			span    = 20 * time.Second
+			span    = 6 * time.Second
 		)
 		r := group(t, n, routers, options{})
 		time.Sleep(10 * time.Second)
