@@ -46,10 +46,12 @@ type ClusterConfig struct {
 
 // APIConfig bounds the client API.
 type APIConfig struct {
-	MaxBody        Bytes `yaml:"max_body"`
-	MaxHeader      Bytes `yaml:"max_header"`
-	MaxConnections int   `yaml:"max_connections"`
-	Debug          bool  `yaml:"debug"` // answer x-hearsay-debug: 1 with pick headers
+	MaxBody          Bytes         `yaml:"max_body"`
+	MaxHeader        Bytes         `yaml:"max_header"`
+	BodyBudget       Bytes         `yaml:"body_budget"` // of all requests held at a time
+	MaxConnections   int           `yaml:"max_connections"`
+	ConnectionMaxAge time.Duration `yaml:"connection_max_age"` // so that new routers behind L4 get traffic
+	Debug            bool          `yaml:"debug"`              // answer x-hearsay-debug: 1 with pick headers
 }
 
 // AdminConfig protects the admin API.
@@ -138,7 +140,7 @@ func Defaults() Config {
 			Name: "default", BootstrapExpect: 1, Voters: 3, Sharing: true,
 		},
 		API: APIConfig{
-			MaxBody: 64 << 20, MaxHeader: 16 << 10, MaxConnections: 20000,
+			MaxBody: 64 << 20, MaxHeader: 16 << 10, BodyBudget: 1 << 30, MaxConnections: 20000, ConnectionMaxAge: 10 * time.Minute,
 		},
 		Log: LogConfig{Level: "info", Format: "json"},
 	}

@@ -44,7 +44,7 @@ func TestMinimalFileGetsDefaults(t *testing.T) {
 
 func TestUnitsAndEnvironment(t *testing.T) {
 	c, err := load(t, "api: {max_body: 8MiB}\npools:\n  - {name: c, model: m, breaker: {max_ejected: 25%, open: 90s}}\n",
-		"HEARSAY_LISTEN_API=127.0.0.1:9", "HEARSAY_CLUSTER_JOIN=a:1, b:2", "HEARSAY_API_MAX_HEADER=4KiB", "HEARSAY_CLUSTER_VOTERS=5",
+		"HEARSAY_LISTEN_API=127.0.0.1:9", "HEARSAY_CLUSTER_JOIN=a:1, b:2", "HEARSAY_API_MAX_HEADER=4KiB", "HEARSAY_CLUSTER_VOTERS=5", "HEARSAY_API_CONNECTION_MAX_AGE=1m",
 		"HEARSAY_API_DEBUG=true", "HEARSAY_SERVER=http://x", "OTHER=1")
 	if err != nil {
 		t.Fatal(err)
@@ -52,7 +52,7 @@ func TestUnitsAndEnvironment(t *testing.T) {
 	if c.API.MaxBody != 8<<20 || c.API.MaxHeader != 4<<10 || c.Pools[0].Breaker.MaxEjected != 0.25 || c.Pools[0].Breaker.Open != 90*time.Second {
 		t.Errorf("units: %+v", c)
 	}
-	if c.Listen.API != "127.0.0.1:9" || len(c.Cluster.Join) != 2 || c.Cluster.Join[1] != "b:2" || c.Cluster.Voters != 5 || !c.API.Debug {
+	if c.Listen.API != "127.0.0.1:9" || len(c.Cluster.Join) != 2 || c.Cluster.Join[1] != "b:2" || c.Cluster.Voters != 5 || c.API.ConnectionMaxAge != time.Minute || !c.API.Debug {
 		t.Errorf("environment: %+v", c)
 	}
 }

@@ -152,7 +152,8 @@ func (n *Node) newProxy() (err error) {
 		},
 		Getenv: n.deps.Getenv,
 		Limits: proxy.Limits{
-			HeaderBytes: int(n.cfg.API.MaxHeader), BodyBytes: int(n.cfg.API.MaxBody), Conns: n.cfg.API.MaxConnections,
+			HeaderBytes: int(n.cfg.API.MaxHeader), BodyBytes: int(n.cfg.API.MaxBody), BodyBudget: int(n.cfg.API.BodyBudget),
+			Conns: n.cfg.API.MaxConnections, ConnAge: n.cfg.API.ConnectionMaxAge,
 		},
 		Logger: n.log, Registry: n.reg, NoDate: n.deps.NoDate,
 	})

@@ -56,6 +56,9 @@ func (c *Config) Validate() error {
 	if c.API.MaxBody < 1<<10 {
 		v.add("api.max_body", "is %d bytes: at least 1KiB", c.API.MaxBody)
 	}
+	if c.API.BodyBudget < c.API.MaxBody {
+		v.add("api.body_budget", "is %d bytes: no less than api.max_body", c.API.BodyBudget)
+	}
 	if c.API.MaxHeader < 1<<10 {
 		v.add("api.max_header", "is %d bytes: at least 1KiB", c.API.MaxHeader)
 	}

@@ -1,0 +1,48 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/hearsay-llm/hearsay/test/replay"
+)
+
+func TestReplay(t *testing.T) {
+	r := newRig(t)
+	dir := t.TempDir()
+	file := filepath.Join(dir, "report.json")
+	x := call(t, "replay", "--trace", "agents", "--requests", "20", "--speed", "20", "--target", r.api, "--quiet", "--json", file, "--plot", dir)
+	x.wants(t, 0, "TTFT", "hit rate", r.api)
+	b, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var report replay.Report
+	if err := json.Unmarshal(b, &report); err != nil {
+		t.Fatal(err)
+	}
+	if report.Sent != 20 || report.OK != 20 || report.Errors != 0 || report.HitRate == nil || len(report.Replicas) == 0 {
+		t.Errorf("report %s", b)
+	}
+	if plots, _ := filepath.Glob(filepath.Join(dir, "*.svg")); len(plots) == 0 || !strings.Contains(x.errOut, plots[0]) {
+		t.Errorf("plots %v, told: %s", plots, x.errOut)
+	}
+
+	only := isJSON[replay.Report](t, call(t, "replay", "--trace", "mooncake-conversation", "--requests", "3", "--rate", "20", "--speed", "20", "--target", r.api, "--json", "-"))
+	if only.OK != 3 {
+		t.Errorf("report %+v", only)
+	}
+}
+
+func TestReplayThatCannotBe(t *testing.T) {
+	call(t, "replay", "--trace", "nothing", "--target", "http://127.0.0.1:1").wants(t, 1, "nothing", "mooncake-conversation")
+	bad := writeTemp(t, "bad.jsonl", "{\"timestamp\": \"soon\"}\n")
+	call(t, "replay", "--trace", bad, "--target", "http://127.0.0.1:1").wants(t, 1, "bad.jsonl")
+	x := call(t, "replay", "--trace", "agents", "--requests", "2", "--rate", "1000", "--target", "http://127.0.0.1:1", "--quiet")
+	if x.code != 1 || !strings.Contains(x.errOut, "no request succeeded") || !strings.Contains(x.out, "refused") {
+		t.Errorf("exit code %d\n%s\n%s", x.code, x.out, x.errOut)
+	}
+}
