@@ -1,6 +1,7 @@
 package scenario
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -79,11 +80,11 @@ func TestClientLeavesAQueue(t *testing.T) {
 		}
 		second.Close()
 		b.Within(time.Second, "the engine's queue empty", func() error {
+			if l := b.Engine(0).Load(); l.Waiting != 0 || l.Running != 1 {
+				return fmt.Errorf("the engine runs %d and holds %d", l.Running, l.Waiting)
+			}
 			return inFlight(b, b.Engine(0).ID, 1)()
 		})
-		if l := b.Engine(0).Load(); l.Waiting != 0 || l.Running != 1 {
-			t.Errorf("the engine runs %d and holds %d", l.Running, l.Waiting)
-		}
 		for first.Next() {
 		}
 		ok(t, first.Reply)

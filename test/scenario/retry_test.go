@@ -1,6 +1,7 @@
 package scenario
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -90,11 +91,12 @@ func TestEngineProcessDiesAndReturns(t *testing.T) {
 		b.Engine(0).Start()
 		b.WaitReady()
 		served := func() int64 { return b.Engine(0).Record().Finished }
-		before := served()
+		before, round := served(), 0
 		b.Within(30*time.Second, "the engine serves again", func() error {
 			var open []*harness.Stream
+			round++
 			for i := range 8 {
-				open = append(open, b.Open(i%2, streamed(chat("Be brief.", words("back", 100+i), 5)).Body()))
+				open = append(open, b.Open(i%2, streamed(chat("Be brief.", words(fmt.Sprint("back", round, i), 100), 5)).Body()))
 			}
 			for _, s := range open {
 				for s.Next() {
