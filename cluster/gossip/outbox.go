@@ -13,9 +13,9 @@ import (
 // outbox is the sending goroutine's state. Only wanted is read elsewhere, under
 // Gossip.mu.
 type outbox struct {
-	seq      uint64                         // of the last rows message
-	told     map[state.ReplicaID]state.Load // as last told
-	versions map[state.Slot]uint64          // of the cells when last looked at
+	seq      uint64                        // of the last rows message
+	told     map[state.ReplicaID]state.Row // as last told
+	versions map[state.Slot]uint64         // of the cells when last looked at
 	rows     []state.Row
 	buf      []byte
 
@@ -42,7 +42,7 @@ const (
 
 func newOutbox(now time.Time) outbox {
 	return outbox{
-		told: map[state.ReplicaID]state.Load{}, versions: map[state.Slot]uint64{},
+		told: map[state.ReplicaID]state.Row{}, versions: map[state.Slot]uint64{},
 		wanted: map[state.RouterID]bool{}, opsDirty: true,
 		fullAt: now, beaconAt: now, udpAt: now, tickAt: now,
 	}
@@ -175,12 +175,14 @@ func (g *Gossip) all(k wire.Kind, payload []byte) {
 	}
 }
 
-// changedRows tells of the replicas whose own load changed since it was last told.
+// changedRows tells of the replicas whose own row (load, failures) changed since
+// it was last told.
 func (g *Gossip) changedRows(now time.Time) bool {
 	o := &g.out
 	o.rows = o.rows[:0]
 	seen := 0
-	for _, p := range g.store.View().Pools {
+	view := g.store.View()
+	for _, p := range view.Pools {
 		for _, r := range p.Replicas {
 			was, known := o.told[r.ID]
 			if known {
@@ -191,8 +193,8 @@ func (g *Gossip) changedRows(now time.Time) bool {
 				continue
 			}
 			o.versions[r.Slot] = v
-			if l := r.Cell.Load(); l != was {
-				o.rows = append(o.rows, state.Row{Replica: r.ID, Load: l})
+			if row := view.OwnRow(r); known && row != was || !known && row != (state.Row{Replica: r.ID}) {
+				o.rows = append(o.rows, row)
 			}
 		}
 	}
@@ -203,10 +205,10 @@ func (g *Gossip) changedRows(now time.Time) bool {
 		return false
 	}
 	for _, row := range o.rows {
-		if row.Load == (state.Load{}) {
+		if row == (state.Row{Replica: row.Replica}) {
 			delete(o.told, row.Replica)
 		} else {
-			o.told[row.Replica] = row.Load
+			o.told[row.Replica] = row
 		}
 	}
 	g.sendRows(now, false, o.rows)
@@ -237,7 +239,7 @@ func (g *Gossip) fullRows(now time.Time) {
 	o.rows = g.store.OwnRows(o.rows[:0])
 	clear(o.told)
 	for _, row := range o.rows {
-		o.told[row.Replica] = row.Load
+		o.told[row.Replica] = row
 	}
 	g.sendRows(now, true, o.rows)
 }

@@ -41,6 +41,31 @@ func TestRowsAndSketchAreSharedAtOnce(t *testing.T) {
 	})
 }
 
+// What a router failed at is known to the others at once, and forgotten with its
+// next success.
+func TestFailuresAreShared(t *testing.T) {
+	bubble(t, func(t *testing.T, n *simnet.Net) {
+		r := group(t, n, 3, options{})
+		fail := func(n uint32) {
+			r[0].store.SetWeights(&state.Weights{Replicas: map[state.ReplicaID]state.Weight{replica(1): {Failures: n, Slow: 1}}})
+		}
+		others := func(want uint32) func() bool {
+			return func() bool {
+				return r[1].store.View().Replica(replica(1)).OthersFailures == want &&
+					r[2].store.View().Replica(replica(1)).OthersFailures == want
+			}
+		}
+		fail(3)
+		within(t, 100*time.Millisecond, "failures at the others", others(3))
+		time.Sleep(1500 * time.Millisecond) // full rows repeat them
+		if !others(3)() {
+			t.Error("full rows took the failures away")
+		}
+		fail(0)
+		within(t, 100*time.Millisecond, "no failures at the others", others(0))
+	})
+}
+
 func TestReadingsAreShared(t *testing.T) {
 	bubble(t, func(t *testing.T, n *simnet.Net) {
 		r := group(t, n, 3, options{})
