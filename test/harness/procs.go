@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -152,7 +151,31 @@ func (proc *Proc) Kill() {
 }
 
 // Signal sends a signal to the process.
-func (proc *Proc) Signal(sig syscall.Signal) error { return proc.cmd.Process.Signal(sig) }
+func (proc *Proc) Signal(sig syscall.Signal) error {
+	if proc.cmd == nil {
+		return fmt.Errorf("signal %s: it does not run", proc.Name)
+	}
+	return proc.cmd.Process.Signal(sig)
+}
+
+// Wait waits until the process has ended by itself, or was told to, and kills it
+// after bound. The error is nil when it exited with code 0, and an
+// *exec.ExitError for any other end of its own.
+func (proc *Proc) Wait(bound time.Duration) error {
+	if proc.cmd == nil {
+		return nil
+	}
+	timer := time.NewTimer(bound)
+	defer timer.Stop()
+	select {
+	case err := <-proc.exited:
+		proc.cmd = nil
+		return err
+	case <-timer.C:
+		proc.Kill()
+		return errors.New(proc.Name + " did not stop in time and was killed")
+	}
+}
 
 // Stop ends a process with SIGTERM and gives it a while before it is killed.
 func (proc *Proc) Stop(bound time.Duration) error {
@@ -160,14 +183,7 @@ func (proc *Proc) Stop(bound time.Duration) error {
 		return nil
 	}
 	_ = proc.cmd.Process.Signal(syscall.SIGTERM)
-	select {
-	case err := <-proc.exited:
-		proc.cmd = nil
-		return err
-	case <-time.After(bound):
-		proc.Kill()
-		return errors.New(proc.Name + " did not stop in time and was killed")
-	}
+	return proc.Wait(bound)
 }
 
 // PID is the process's id, 0 when it does not run.
@@ -228,7 +244,7 @@ func (p *Procs) APIs() []string {
 	return out
 }
 
-// Admin fetches one admin path of a router into out.
+// GetAdmin fetches one admin path of a router into out.
 func (proc *Proc) GetAdmin(ctx context.Context, path string, out any) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
@@ -247,7 +263,9 @@ func (proc *Proc) GetAdmin(ctx context.Context, path string, out any) error {
 	return json.NewDecoder(resp.Body).Decode(out)
 }
 
-// Close ends all processes: routers with SIGTERM, engines at once.
+// Close ends all processes: routers with SIGTERM, engines at once, also those that
+// the process actuator started and that outlive the routers by design. Those are
+// found if the pool's scale.dir lies in the cluster's directory.
 func (p *Procs) Close() {
 	for _, r := range p.Routers {
 		if r.cmd != nil {
@@ -260,31 +278,7 @@ func (p *Procs) Close() {
 	for _, e := range p.Engines {
 		e.Kill()
 	}
-}
-
-// Ports finds n free loopback ports. Each four in a row of one call keep a free
-// successor behind their third, for a router's mesh.
-func Ports(n int) ([]int, error) {
-	var out []int
-	var open []net.Listener
-	defer func() {
-		for _, ln := range open {
-			_ = ln.Close()
-		}
-	}()
-	for len(out) < n {
-		a, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			return nil, err
-		}
-		open = append(open, a)
-		port := a.Addr().(*net.TCPAddr).Port
-		b, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port+1))
-		if err != nil {
-			continue
-		}
-		open = append(open, b)
-		out = append(out, port)
+	for _, pid := range p.Started() {
+		_ = syscall.Kill(-pid, syscall.SIGKILL)
 	}
-	return out, nil
 }
