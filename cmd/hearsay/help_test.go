@@ -85,7 +85,7 @@ func (r result) wants(t *testing.T, code int, parts ...string) {
 
 var columns = regexp.MustCompile(` {2,}`)
 
-// tables checks that the output's table from the line that begins with head[0] on
+// table checks that the output's table from the line that begins with head[0] on
 // has these columns, all aligned, and gives its rows' cells.
 func (r result) table(t *testing.T, head ...string) [][]string {
 	t.Helper()
@@ -129,6 +129,7 @@ const rigModel = "sim-70b"
 // newRig starts one and ends it with the test.
 func newRig(t *testing.T) *rig {
 	t.Helper()
+	dir := t.TempDir() // before the cleanup below, so that it goes after the router
 	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan error, 8)
 	running := 0
@@ -160,7 +161,7 @@ func newRig(t *testing.T) *rig {
 		pool.Replicas = append(pool.Replicas, node.ReplicaConfig{URL: "http://" + ln.Addr().String()})
 	}
 	cfg := node.Defaults()
-	cfg.Node = node.NodeConfig{Name: "rig", DataDir: t.TempDir()}
+	cfg.Node = node.NodeConfig{Name: "rig", DataDir: dir}
 	cfg.API.Debug = true
 	cfg.Pools = []node.PoolConfig{pool}
 	ports, err := freePorts(28080, 28081, 28946)
@@ -213,7 +214,7 @@ func isJSON[T any](t *testing.T, r result) T {
 	return v
 }
 
-// write puts text into a file of the test's and gives its path.
+// writeTemp puts text into a file of the test's and gives its path.
 func writeTemp(t *testing.T, name, text string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), name)

@@ -87,7 +87,7 @@ func TestExplain(t *testing.T) {
 		}
 	}
 	isJSON[map[string]any](t, call(t, "explain", "-f", file, "-o", "json"))
-	call(t, "explain", "-f", file, "--path", "/v1/completions").wants(t, 1, "hearsay: ")
+	call(t, "explain", "-f", file, "--path", "/v1/nothing").wants(t, 1, "nothing at this path")
 	call(t, "explain", "-f", writeTemp(t, "bad.json", "{")).wants(t, 1, "is not JSON")
 	call(t, "explain", "-f", file+".none").wants(t, 1, "no such file")
 	call(t, "explain", "-f", writeTemp(t, "unknown.json", `{"model":"nope","messages":[]}`)).wants(t, 1, "nope")
@@ -133,7 +133,6 @@ func TestChangeARouter(t *testing.T) {
 	call(t, "scale", "log").wants(t, 0, "no decisions yet")
 	call(t, "scale", "chat", "--to", "4").wants(t, 0, "target 4", "held")
 	call(t, "scale", "none", "--to", "4").wants(t, 1, "no pool none")
-	call(t, "scale", "chat", "--to", "99").wants(t, 1, "5")
 	within(t, "the target is held", func() bool {
 		p := isJSON[[]console.Pool](t, call(t, "scale", "chat", "-o", "json"))
 		return len(p) == 1 && p[0].Target == 4 && p[0].Held
@@ -156,7 +155,6 @@ func TestChangeARouter(t *testing.T) {
 		t.Errorf("level %v", zerolog.GlobalLevel())
 	}
 	call(t, "log-level", "loud").wants(t, 1, "debug, info, warn or error")
-	call(t, "member", "remove", "nobody").wants(t, 1, "nobody")
 }
 
 // What goes wrong on the way says what to do next.

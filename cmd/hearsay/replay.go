@@ -158,7 +158,7 @@ func openTrace(f *replayFlags) (src traces.Source, closer func(), err error) {
 	stats, err := traces.Summarize(shape(s))
 	done()
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, fmt.Errorf("trace %s: %w", f.trace, err)
 	}
 	f.cfg.Expect = replay.Expect{Requests: stats.Requests, Duration: stats.Duration}
 	s, done, err = open()
