@@ -88,6 +88,10 @@ type Config struct {
 	// Getenv reads the credentials that pools name; nil: none are sent.
 	Getenv func(string) string
 
+	// Debug lets clients ask with x-hearsay-debug: 1 which replica was picked and
+	// why; the answer's headers then name replicas.
+	Debug bool
+
 	Limits   Limits
 	Logger   zerolog.Logger
 	Registry prometheus.Registerer // nil: metrics are kept and not registered

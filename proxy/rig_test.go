@@ -179,6 +179,7 @@ func newRig(t testing.TB, w wire, handlers []func(e *engine, in *incoming) bool,
 	}
 	clock := state.NewClock(1, time.Now())
 	cfg := Config{
+		Debug:     true,
 		Core:      CoreConfig{Picker: inOrder{}, Ratios: prefix.NewRatios(16), Reporter: g.reports},
 		Listeners: []net.Listener{ln},
 		Dial:      func(ctx context.Context, addr string) (net.Conn, error) { return w.dial(ctx, "router", addr) },

@@ -407,3 +407,15 @@ func TestExplainAndPicks(t *testing.T) {
 		t.Errorf("shed %v", got)
 	}
 }
+
+// Pick headers name replicas: a router that does not allow them gives none,
+// whatever a client asks for.
+func TestPickHeadersOnlyWhereAllowed(t *testing.T) {
+	for _, allowed := range []bool{true, false} {
+		g := newRig(t, loopback{t}, handlers(says(jsonAnswer(200, good))), func(cfg *Config, _ *poolSpec) { cfg.Debug = allowed })
+		r := g.chat(`{"model":"llama","messages":[]}`, "X-Hearsay-Debug: 1")
+		if got := r.Header.Get("X-Hearsay-Replica") != ""; got != allowed {
+			t.Errorf("allowed %v: replica header %q", allowed, r.Header.Get("X-Hearsay-Replica"))
+		}
+	}
+}

@@ -16,7 +16,7 @@ import (
 // What the answer's relay holds is given back by request.end, on every path.
 func (r *request) complete(ep api.Endpoint) {
 	h := &r.ctx.Request.Header
-	r.debug = string(h.Peek("X-Hearsay-Debug")) == "1"
+	r.debug = r.s.cfg.Debug && string(h.Peek("X-Hearsay-Debug")) == "1"
 
 	body, fault := r.readBody()
 	if fault != nil {

@@ -155,7 +155,7 @@ func (n *Node) newProxy() (err error) {
 			HeaderBytes: int(n.cfg.API.MaxHeader), BodyBytes: int(n.cfg.API.MaxBody), BodyBudget: int(n.cfg.API.BodyBudget),
 			Conns: n.cfg.API.MaxConnections, ConnAge: n.cfg.API.ConnectionMaxAge,
 		},
-		Logger: n.log, Registry: n.reg, NoDate: n.deps.NoDate,
+		Logger: n.log, Registry: n.reg, NoDate: n.deps.NoDate, Debug: n.cfg.API.Debug,
 	})
 	return err
 }
