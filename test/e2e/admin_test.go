@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -115,10 +116,12 @@ type explained struct {
 	Replica, Policy, Reason string
 	PromptTokens            int `json:"prompt_tokens"`
 	MatchedTokens           int `json:"matched_tokens"`
-	Candidates              []struct {
-		Replica       string
-		MatchedTokens int `json:"matched_tokens"`
-	}
+	Candidates              []candidate
+}
+
+type candidate struct {
+	Replica       string
+	MatchedTokens int `json:"matched_tokens"`
 }
 
 func (e explained) String() string {
@@ -139,7 +142,18 @@ func explain(t *testing.T, r *harness.Proc, body string) explained {
 // setTarget wants a pool to have n replicas.
 func setTarget(t *testing.T, r *harness.Proc, pool string, n int) {
 	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodPut, r.Admin+"/admin/v1/pools/"+pool+"/target", strings.NewReader(fmt.Sprintf(`{"to":%d}`, n)))
+	resp, body := put(t, r.Admin+"/admin/v1/pools/"+pool+"/target", fmt.Sprintf(`{"to":%d}`, n))
+	if resp.StatusCode != http.StatusOK {
+		t.Fatalf("set target %d at %s: status %d, %s", n, r.Name, resp.StatusCode, body)
+	}
+}
+
+// put sends a JSON body with PUT and reads the answer.
+func put(t *testing.T, url, body string) (*http.Response, string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodPut, url, strings.NewReader(body))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -148,8 +162,9 @@ func setTarget(t *testing.T, r *harness.Proc, pool string, n int) {
 		t.Fatal(err)
 	}
 	defer func() { _ = resp.Body.Close() }()
-	if resp.StatusCode != http.StatusOK {
-		b, _ := io.ReadAll(resp.Body)
-		t.Fatalf("set target %d at %s: status %d, %s", n, r.Name, resp.StatusCode, b)
+	b, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
 	}
+	return resp, string(b)
 }

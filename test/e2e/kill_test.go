@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/csv"
 	"fmt"
+	"slices"
 	"strconv"
 	"sync/atomic"
 	"testing"
@@ -45,7 +46,7 @@ func TestRouterKilledUnderLoad(t *testing.T) {
 		err    error
 	}
 	done := make(chan result, 1)
-	start := time.Now()
+	began := time.Now()
 	go func() {
 		r, err := replay.Run(ctx, replay.Config{
 			Targets: p.APIs(), RoundRobin: true, Model: model, Source: src, Seed: 7, Speed: 10, Debug: true, IgnoreEOS: true,
@@ -65,7 +66,7 @@ func TestRouterKilledUnderLoad(t *testing.T) {
 		t.Fatalf("the load ended before its middle: %v", res.err)
 	}
 	victim.Kill()
-	killed := time.Since(start)
+	killed := time.Since(began)
 	res = <-done
 	if res.err != nil {
 		t.Fatal(res.err)
@@ -90,20 +91,11 @@ func TestRouterKilledUnderLoad(t *testing.T) {
 	news := long("what happens meanwhile", 300)
 	resp, _ = whole(t, others[0].API+"/v1/chat/completions", chat(news, 2, true, ""), "x-hearsay-debug", "1")
 	newsHolder := resp.Header.Get("X-Hearsay-Replica")
-	if err := p.Start(victim); err != nil {
-		t.Fatal(err)
-	}
-	if err := victim.WaitReady(t.Context(), patience); err != nil {
-		t.Fatal(err)
-	}
+	start(t, p, victim)
 	for _, x := range []struct{ prompt, holder string }{{known, holder}, {news, newsHolder}} {
 		body := chat(x.prompt+" And then?", 2, true, "")
 		e := explain(t, victim, body)
-		found := false
-		for _, c := range e.Candidates {
-			found = found || c.Replica == x.holder && c.MatchedTokens > e.PromptTokens/2
-		}
-		if !found {
+		if !slices.ContainsFunc(e.Candidates, func(c candidate) bool { return c.Replica == x.holder && c.MatchedTokens > e.PromptTokens/2 }) {
 			t.Errorf("just ready, the restarted router does not know that %s holds %.30q: %+v", x.holder, x.prompt, e)
 		}
 	}

@@ -6,6 +6,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -39,7 +41,8 @@ func testMain(m *testing.M) int {
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
 	binary, shared.dir = filepath.Join(dir, "hearsay"), filepath.Join(dir, "shared")
-	if out, err := exec.Command("go", "build", "-o", binary, "github.com/hearsay-llm/hearsay/cmd/hearsay").CombinedOutput(); err != nil {
+	build := append(append([]string{"build"}, raceFlags...), "-o", binary, "github.com/hearsay-llm/hearsay/cmd/hearsay")
+	if out, err := exec.Command("go", build...).CombinedOutput(); err != nil {
 		fmt.Fprintf(os.Stderr, "build hearsay: %v\n%s", err, out)
 		return 1
 	}
@@ -70,7 +73,7 @@ func healthy(t *testing.T) *harness.Procs {
 	if shared.err != nil {
 		t.Fatal(shared.err)
 	}
-	logsOnFailure(t, shared.procs)
+	watchLogs(t, shared.procs)
 	return shared.procs
 }
 
@@ -85,14 +88,25 @@ func cluster(t *testing.T, cfg harness.ProcsConfig) *harness.Procs {
 	if err != nil {
 		t.Fatal(err)
 	}
+	watchLogs(t, p)
 	t.Cleanup(p.Close)
-	logsOnFailure(t, p)
 	return p
 }
 
-// logsOnFailure shows the end of the routers' logs when the test has failed.
-func logsOnFailure(t *testing.T, p *harness.Procs) {
+// watchLogs fails the test when a process has written of a panic, a data race or a
+// part that did not stop, and shows the end of the routers' logs when the test has
+// failed for whatever reason.
+func watchLogs(t *testing.T, p *harness.Procs) {
 	t.Cleanup(func() {
+		for _, proc := range slices.Concat(p.Routers, p.Engines) {
+			log := proc.Log()
+			for _, bad := range []string{"DATA RACE", "panic:", "goroutine 1 [", `"level":"error"`} {
+				if at := strings.Index(log, bad); at >= 0 {
+					t.Errorf("%s wrote:\n%.4000s", proc.Name, log[max(0, at-500):])
+					break
+				}
+			}
+		}
 		if !t.Failed() {
 			return
 		}

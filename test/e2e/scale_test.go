@@ -72,12 +72,7 @@ func TestLeaderKilledThenScale(t *testing.T) {
 	chain(t, alive[1])
 
 	// It comes back as the member it was, knows the outcome, and serves.
-	if err := p.Start(dead); err != nil {
-		t.Fatal(err)
-	}
-	if err := dead.WaitReady(t.Context(), patience); err != nil {
-		t.Fatal(err)
-	}
+	start(t, p, dead)
 	joined(t, p.Routers)
 	if got := ask[status](t, dead, "status").Router.ID; got != old.ID {
 		t.Errorf("it came back as %s, was %s", got, old.ID)
