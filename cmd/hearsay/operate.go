@@ -32,32 +32,28 @@ func write(cmd *cobra.Command, a *admin, method, path string, body any, done str
 }
 
 func newDrain() *cobra.Command {
-	a := &admin{}
-	var req console.ReasonRequest
-	cmd := &cobra.Command{
-		Use: "drain REPLICA", Short: "Give a replica no new work; running streams go on", Args: exactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return write(cmd, a, "POST", "replicas/"+url.PathEscape(args[0])+"/drain", req, args[0]+" is draining")
-		},
-	}
-	a.addFlags(cmd)
+	cmd, req := newDrainVerb("drain", "Give a replica no new work; running streams go on", "is draining")
 	cmd.Flags().StringVar(&req.Reason, "reason", "", "why, for the record")
-	cmd.Flags().BoolVar(&req.Local, "local", false, "on the asked router alone, without a commit")
 	return cmd
 }
 
 func newUndrain() *cobra.Command {
-	a := &admin{}
-	var req console.ReasonRequest
+	cmd, _ := newDrainVerb("undrain", "Give a drained replica work again", "takes work again")
+	return cmd
+}
+
+// newDrainVerb makes drain or undrain; req is what will be sent.
+func newDrainVerb(verb, short, done string) (*cobra.Command, *console.ReasonRequest) {
+	a, req := &admin{}, &console.ReasonRequest{}
 	cmd := &cobra.Command{
-		Use: "undrain REPLICA", Short: "Give a drained replica work again", Args: exactArgs(1),
+		Use: verb + " REPLICA", Short: short, Args: exactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return write(cmd, a, "POST", "replicas/"+url.PathEscape(args[0])+"/undrain", req, args[0]+" takes work again")
+			return write(cmd, a, "POST", "replicas/"+url.PathEscape(args[0])+"/"+verb, req, args[0]+" "+done)
 		},
 	}
 	a.addFlags(cmd)
 	cmd.Flags().BoolVar(&req.Local, "local", false, "on the asked router alone, without a commit")
-	return cmd
+	return cmd, req
 }
 
 func newReplica() *cobra.Command {
