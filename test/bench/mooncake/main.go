@@ -30,6 +30,7 @@ type options struct {
 	kvTokens                          int
 	speed, knee                       float64
 	sloTTFT, sloTPOT                  time.Duration
+	kill                              bool
 	warmup, batch                     int
 }
 
@@ -70,6 +71,7 @@ func main() {
 	flag.Float64Var(&o.knee, "knee", 0, "knee as a factor on the trace's rate; 0 = measure it")
 	flag.DurationVar(&o.sloTTFT, "slo-ttft", 10*time.Second, "time to first token of a good request")
 	flag.DurationVar(&o.sloTPOT, "slo-tpot", 250*time.Millisecond, "time per output token of a good request")
+	flag.BoolVar(&o.kill, "kill", false, "instead of comparing policies: kill -9 one router in mid-run at 0.7 of the knee, against a run without; needs -knee")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -91,6 +93,9 @@ func run(ctx context.Context, o *options) error {
 		Command:  "go run ./test/bench/mooncake " + strings.Join(os.Args[1:], " "),
 		KneeRule: fmt.Sprintf("largest rate at which 90 %% of requests meet TTFT %v and TPOT %v with one router", o.sloTTFT, o.sloTPOT),
 		Knee:     o.knee,
+	}
+	if o.kill {
+		return killed(ctx, o, os.Stdout)
 	}
 	if res.Knee == 0 {
 		if res.Knee, res.Sweep, err = findKnee(ctx, o); err != nil {
@@ -173,6 +178,11 @@ func findKnee(ctx context.Context, o *options) (float64, []figure, error) {
 
 // measure starts a fresh cluster, replays, and stops it.
 func measure(ctx context.Context, o *options, f figure) (*replay.Report, error) {
+	return measureWith(ctx, o, f, nil)
+}
+
+// measureWith calls during, if it is not nil, with the progress of the run.
+func measureWith(ctx context.Context, o *options, f figure, during func(*harness.Procs, replay.Snapshot)) (*replay.Report, error) {
 	dir, err := os.MkdirTemp("", "hearsay-mooncake-")
 	if err != nil {
 		return nil, err
@@ -211,7 +221,12 @@ func measure(ctx context.Context, o *options, f figure) (*replay.Report, error) 
 		return nil, err
 	}
 	defer func() { _ = c.Close() }()
+	var observe func(replay.Snapshot)
+	if during != nil {
+		observe = func(s replay.Snapshot) { during(p, s) }
+	}
 	r, err := replay.Run(ctx, replay.Config{
+		Observe: observe,
 		Targets: p.APIs(), Model: "sim-70b", Source: src, Seed: f.Seed, Speed: o.speed, Debug: true, IgnoreEOS: true,
 		Warmup: warm.Duration, SLO: replay.SLO{TTFT: o.sloTTFT, TPOT: o.sloTPOT}, Name: traces.MooncakeConversation,
 	})
