@@ -151,7 +151,7 @@ func (b *Bubble) Alive() (list []*Router) {
 // every engine, and all of them are members of each other, for at most 30 s.
 func (b *Bubble) WaitReady() {
 	b.T.Helper()
-	b.Within(30*time.Second, "every router ready", func() error {
+	b.within(30*time.Second, 20*time.Millisecond, "every router ready", func() error {
 		var errs []error
 		alive := b.Alive()
 		for _, r := range alive {
@@ -174,6 +174,11 @@ func (b *Bubble) WaitReady() {
 // returns how long that took. The test ends if it still objects after d.
 func (b *Bubble) Within(d time.Duration, what string, check func() error) time.Duration {
 	b.T.Helper()
+	return b.within(d, time.Millisecond, what, check)
+}
+
+func (b *Bubble) within(d, every time.Duration, what string, check func() error) time.Duration {
+	b.T.Helper()
 	began := time.Now()
 	for {
 		err := check()
@@ -183,7 +188,7 @@ func (b *Bubble) Within(d time.Duration, what string, check func() error) time.D
 		if time.Since(began) >= d {
 			b.T.Fatalf("%s: not within %v: %v", what, d, err)
 		}
-		time.Sleep(time.Millisecond)
+		time.Sleep(every)
 	}
 }
 

@@ -2,6 +2,8 @@ package scenario
 
 import (
 	"fmt"
+	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -82,5 +84,48 @@ func TestReaderDies(t *testing.T) {
 				}
 			}
 		}
+	})
+}
+
+// The router that reads an engine can't reach it any more, while the others can:
+// one of them reads it instead, it is not taken for dead, and requests through
+// either side are served.
+func TestReaderIsCutOffFromAnEngine(t *testing.T) {
+	harness.InBubble(t, harness.BubbleConfig{Routers: 3, Engines: 2, Delay: time.Millisecond}, func(t *testing.T, b *harness.Bubble) {
+		e := b.Engine(0)
+		cut := slices.IndexFunc(b.Routers(), func(r *harness.Router) bool { return r.ID() == b.Router(0).Replica(e.ID).Reading.Reader })
+		b.Cut(b.Router(cut).Name, e.Name)
+		served := e.Record().Finished
+		var load sync.WaitGroup
+		for i := range 24 {
+			load.Go(func() {
+				time.Sleep(time.Duration(i) * 400 * time.Millisecond)
+				for j := range 2 {
+					if r := b.Chat((i+j)%3, streamed(chat("Be brief.", words(fmt.Sprint("reader", i, j), 3000), 30))); !r.OK() {
+						t.Errorf("request failed: %v", r)
+					}
+				}
+			})
+		}
+		since := map[string]time.Time{} // without a usable reading
+		for range 10000 {
+			time.Sleep(time.Millisecond)
+			now := time.Now()
+			for j, r := range b.Routers() {
+				switch v := r.Replica(e.ID); {
+				case j == cut || v.Fresh(now):
+					delete(since, r.Name)
+				case since[r.Name].IsZero():
+					since[r.Name] = now
+				case now.Sub(since[r.Name]) > 2*time.Second:
+					t.Fatalf("%s has had no usable reading for 2 s: %+v, of %v ago", r.Name, v.Reading, now.Sub(v.ReadingAt))
+				}
+			}
+		}
+		load.Wait()
+		if n := e.Record().Finished - served; n < 6 {
+			t.Errorf("it served %d of 48 requests", n)
+		}
+		b.Idle(time.Second)
 	})
 }
