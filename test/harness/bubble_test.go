@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"io"
+	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -43,6 +45,13 @@ func TestBubbleServesAndEndsClean(t *testing.T) {
 		Routers: 5, Engines: 3, Delay: 5 * time.Millisecond, Jitter: 5 * time.Millisecond, Loss: 0.05, Seed: 7,
 	})
 	f("nothing shared", BubbleConfig{Routers: 2, NoSharing: true})
+	secret := filepath.Join(t.TempDir(), "secret")
+	if err := os.WriteFile(secret, []byte("0123456789abcdef0123456789abcdef"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f("with a shared secret", BubbleConfig{
+		Routers: 3, RouterFile: func(_ int, c *node.Config) { c.Cluster.SecretFile, c.Cluster.Insecure = secret, false },
+	})
 	f("changed files", BubbleConfig{
 		Policy:     "round_robin",
 		PoolFile:   func(p *node.PoolConfig) { p.Aliases = []string{"other"} },

@@ -273,3 +273,53 @@ func partition(t *testing.T, b *harness.Bubble, alone int) {
 		t.Errorf("after healing, a write through the former minority: %d", status)
 	}
 }
+
+// Two of three voters die: the third serves with the last facts, refuses writes and
+// says why, drains locally, and all is as before once they are back.
+func TestQuorumIsLost(t *testing.T) {
+	harness.InBubble(t, harness.BubbleConfig{Routers: 3, Engines: 2, Delay: time.Millisecond}, func(t *testing.T, b *harness.Bubble) {
+		waitLeader(b, 5*time.Second)
+		time.Sleep(10 * time.Second) // all three vote
+		index, status := setTarget(t, b.Router(0), 5)
+		if status != http.StatusOK {
+			t.Fatalf("target: status %d", status)
+		}
+		b.Within(2*time.Second, "the target on all", sameFacts(b, index))
+		b.Router(1).Kill()
+		b.Router(2).Kill()
+		time.Sleep(5 * time.Second)
+		last := b.Router(0)
+		for range 5 {
+			ok(t, b.Chat(0, streamed(chat("Be brief.", "Who leads?", 3))))
+		}
+		if _, status := setTarget(t, last, 6); status != http.StatusServiceUnavailable {
+			t.Errorf("a write: status %d", status)
+		}
+		key := state.TargetKey{Pool: harness.Pool, Role: state.RoleBoth}
+		if n := last.Node().View().Facts.Targets[key]; n != 5 {
+			t.Errorf("target %d", n)
+		}
+		var st console.Status
+		if _, err := last.Admin("GET", "/admin/v1/status", nil, &st); err != nil || len(st.Warn) == 0 || !st.Ready {
+			t.Errorf("status: ready %v, warnings %q, %v", st.Ready, st.Warn, err)
+		}
+		e := b.Engine(0)
+		if status, err := last.Admin("POST", "/admin/v1/replicas/"+string(e.ID)+"/drain", console.ReasonRequest{Local: true}, nil); err != nil || status != http.StatusOK {
+			t.Errorf("local drain: %d %v", status, err)
+		}
+		for i := range 5 {
+			if r := ok(t, b.Chat(0, streamed(chat("Be brief.", words(fmt.Sprint("local", i), 100), 3)))); r.Replica == e.ID {
+				t.Error("the drained replica got work")
+			}
+		}
+		b.Router(1).Restart()
+		b.Router(2).Restart()
+		b.WaitReady()
+		waitLeader(b, 5*time.Second)
+		index, status = setTarget(t, b.Router(2), 7)
+		if status != http.StatusOK {
+			t.Errorf("a write afterwards: status %d", status)
+		}
+		b.Within(2*time.Second, "the target on all", sameFacts(b, index))
+	})
+}
