@@ -5,6 +5,7 @@ import (
 	"io"
 	"net/url"
 	"os"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -123,11 +124,14 @@ over the autoscaler until 'scale POOL --release'.`,
 			}
 			var list []console.Pool
 			return show(cmd, a, "pools", &list, func(w io.Writer) error {
+				if len(args) == 1 {
+					list = slices.DeleteFunc(list, func(p console.Pool) bool { return p.Name != args[0] })
+					if len(list) == 0 {
+						return fmt.Errorf("no pool %s: see hearsay status", args[0])
+					}
+				}
 				t := newTable("pool", "replicas", "ready", "target", "held", "bounds", "actuator", "in flight", "queued tokens")
 				for _, p := range list {
-					if len(args) == 1 && p.Name != args[0] {
-						continue
-					}
 					target := "-"
 					if p.Target > 0 || p.Held {
 						target = fmt.Sprint(p.Target)

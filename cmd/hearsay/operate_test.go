@@ -65,6 +65,8 @@ func TestLookAtARouter(t *testing.T) {
 		t.Errorf("scale %q", rows)
 	}
 	isJSON[[]console.Pool](t, call(t, "scale", "-o", "json"))
+	call(t, "scale", "chat").wants(t, 0, "chat")
+	call(t, "scale", "none").wants(t, 1, "no pool none", "hearsay status")
 
 	call(t, "config", "show").wants(t, 0, "name: rig", "model: sim-70b")
 	isJSON[map[string]any](t, call(t, "config", "show", "-o", "json"))
