@@ -21,14 +21,14 @@ const passedOn = time.Second
 // doing, and nothing of it stays in any router's load.
 func TestClientLeaves(t *testing.T) {
 	p := healthy(t)
-	f := func(name string, r *harness.Proc, faulty enginesim.Fault, maxTokens, readEvents int) {
+	f := func(name string, r *harness.Proc, faulty enginesim.Fault, stream bool, maxTokens, readEvents int) {
 		t.Run(name, func(t *testing.T) {
 			for _, e := range p.Engines {
 				fault(t, e, faulty)
 			}
 			id := "gone-" + strings.ReplaceAll(name, " ", "-")
 			conn := dial(t, r.API)
-			request(t, conn, chat(long(name, 30), maxTokens, true, ""), id)
+			request(t, conn, chat(long(name, 30), maxTokens, stream, ""), id)
 			in := bufio.NewReader(conn)
 			if readEvents > 0 {
 				resp, err := http.ReadResponse(in, nil)
@@ -55,10 +55,11 @@ func TestClientLeaves(t *testing.T) {
 			idle(t, p.Routers, 3*time.Second)
 		})
 	}
-	f("before the answer", p.Routers[0], enginesim.Fault{Kind: enginesim.FaultSilence}, 50, 0)
-	f("in the prefill", p.Routers[1], enginesim.Fault{Kind: enginesim.FaultSlow, Factor: 150}, 50, 0)
-	f("in a silent stream", p.Routers[2], enginesim.Fault{Kind: enginesim.FaultSilence, AfterEvents: 3}, 50, 3)
-	f("in a running stream", p.Routers[0], enginesim.Fault{Kind: enginesim.FaultSlow, Factor: 1}, 20000, 5)
+	f("before the answer", p.Routers[0], enginesim.Fault{Kind: enginesim.FaultSilence}, true, 50, 0)
+	f("in the prefill", p.Routers[1], enginesim.Fault{Kind: enginesim.FaultSlow, Factor: 150}, true, 50, 0)
+	f("in a silent stream", p.Routers[2], enginesim.Fault{Kind: enginesim.FaultSilence, AfterEvents: 3}, true, 50, 3)
+	f("in a running stream", p.Routers[0], enginesim.Fault{Kind: enginesim.FaultSlow, Factor: 1}, true, 20000, 5)
+	f("before a whole answer", p.Routers[1], enginesim.Fault{Kind: enginesim.FaultSlow, Factor: 1}, false, 20000, 0)
 }
 
 // A client that leaves while its body is not whole yet was never a request.

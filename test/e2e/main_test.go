@@ -46,12 +46,17 @@ func testMain(m *testing.M) int {
 		fmt.Fprintf(os.Stderr, "build hearsay: %v\n%s", err, out)
 		return 1
 	}
-	defer func() {
-		if shared.procs != nil {
-			shared.procs.Close()
+	code := m.Run()
+	if p := shared.procs; p != nil {
+		p.Close()
+		for _, proc := range slices.Concat(p.Routers, p.Engines) {
+			if bad := badLog(proc); bad != "" {
+				fmt.Fprintf(os.Stderr, "%s wrote:\n%s\n", proc.Name, bad)
+				code = 1
+			}
 		}
-	}()
-	return m.Run()
+	}
+	return code
 }
 
 // healthy is the shared cluster. Tests leave it as they found it.
@@ -93,18 +98,26 @@ func cluster(t *testing.T, cfg harness.ProcsConfig) *harness.Procs {
 	return p
 }
 
-// watchLogs fails the test when a process has written of a panic, a data race or a
-// part that did not stop, and shows the end of the routers' logs when the test has
-// failed for whatever reason.
+// badLog is the part of a process's log that tells of a panic, a data race or an
+// error, empty if there is none.
+func badLog(proc *harness.Proc) string {
+	log := proc.Log()
+	for _, bad := range []string{"DATA RACE", "panic:", "goroutine 1 [", `"level":"error"`} {
+		if at := strings.Index(log, bad); at >= 0 {
+			from := max(0, at-500)
+			return log[from:min(len(log), from+4000)]
+		}
+	}
+	return ""
+}
+
+// watchLogs fails the test when a process's log is bad, and shows the end of the
+// routers' logs when the test has failed for whatever reason.
 func watchLogs(t *testing.T, p *harness.Procs) {
 	t.Cleanup(func() {
 		for _, proc := range slices.Concat(p.Routers, p.Engines) {
-			log := proc.Log()
-			for _, bad := range []string{"DATA RACE", "panic:", "goroutine 1 [", `"level":"error"`} {
-				if at := strings.Index(log, bad); at >= 0 {
-					t.Errorf("%s wrote:\n%.4000s", proc.Name, log[max(0, at-500):])
-					break
-				}
+			if bad := badLog(proc); bad != "" {
+				t.Errorf("%s wrote:\n%s", proc.Name, bad)
 			}
 		}
 		if !t.Failed() {
