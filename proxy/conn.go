@@ -67,13 +67,21 @@ func (c *clientConn) Read(p []byte) (int, error) {
 		}
 	}
 	n, err := c.Conn.Read(p)
-	if c.reading && c.budget != nil {
-		if c.held += int64(n); !c.budget.take(int64(n)) {
-			c.over = true
-			return 0, errBudget
-		}
+	if c.reading && !c.charge(int64(n)) {
+		c.over = true
+		return 0, errBudget
 	}
 	return n, err
+}
+
+// charge adds n bytes to what the request holds; it reports whether the budget
+// allows them. They are charged in any case, and given back with the rest.
+func (c *clientConn) charge(n int64) bool {
+	if c.budget == nil {
+		return true
+	}
+	c.held += n
+	return c.budget.take(n)
 }
 
 // freeBody gives back what the request was charged: its body is needed no more.

@@ -164,40 +164,6 @@ func (r *request) releaseBody() {
 	}
 }
 
-// readBody returns the request's body as JSON text, decoded where it came
-// compressed.
-func (r *request) readBody() ([]byte, *api.Error) {
-	h := &r.ctx.Request.Header
-	if e := checkMedia(h.ContentType()); e != nil {
-		return nil, e
-	}
-	limit := r.s.limits.BodyBytes
-	enc := bytes.ToLower(bytes.TrimSpace(h.ContentEncoding()))
-	if len(enc) == 0 || string(enc) == "identity" {
-		body := r.ctx.Request.Body()
-		if len(body) > limit {
-			return nil, api.BodyTooLarge(int64(limit))
-		}
-		return body, nil
-	}
-	switch string(enc) {
-	case "gzip", "x-gzip", "deflate", "br", "zstd":
-	default:
-		return nil, api.UnsupportedMedia("Content-Encoding")
-	}
-	h.SetContentEncodingBytes(bytes.TrimPrefix(enc, []byte("x-")))
-	body, err := r.ctx.Request.BodyUncompressedWithLimit(limit)
-	switch {
-	case err == nil:
-		return body, nil
-	case err == fasthttp.ErrBodyTooLarge || len(body) > limit:
-		return nil, api.BodyTooLarge(int64(limit))
-	}
-	e := api.BadRequest("", "The request body is not valid "+string(enc)+" data.")
-	e.Code, e.Reason = "invalid_encoding", "bad_encoding"
-	return nil, e
-}
-
 // checkMedia accepts JSON in UTF-8, and a body without a type.
 func checkMedia(contentType []byte) *api.Error {
 	if len(contentType) == 0 {

@@ -332,9 +332,7 @@ func (s *Server) badRequest(ctx *fasthttp.RequestCtx, err error) {
 	var e *api.Error
 	switch {
 	case over:
-		e = api.Unavailable("body_budget", time.Second)
-		e.Code, e.Message = "overloaded", "The router holds too many request bytes at the moment. Try again later."
-		s.metrics.shed.WithLabelValues(unknownPool, e.Reason).Inc()
+		e = s.overBudget()
 	case errors.As(err, &small):
 		e = api.HeadersTooLarge()
 	case errors.Is(err, fasthttp.ErrBodyTooLarge):
