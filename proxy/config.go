@@ -25,7 +25,7 @@ type Limits struct {
 	Idle         time.Duration // of a client connection between requests; 2 min
 	ConnAge      time.Duration // after which a client connection is closed behind an answer; 10 min
 	WriteStall   time.Duration // for a client to take 64 KiB of an answer; 30 s
-	Unacked      time.Duration // data on the wire that nobody acknowledges; 20 s
+	Unacked      time.Duration // data on the wire that nobody acknowledges; 20 s, at least 5 s more than WriteStall
 	Drain        time.Duration // for requests under way at shutdown; 30 s
 	ClientBuffer int           // kernel send buffer per client connection, bytes; 256 KiB
 
@@ -57,6 +57,9 @@ func (l *Limits) fill() {
 	dur(&l.ConnAge, 10*time.Minute)
 	dur(&l.WriteStall, 30*time.Second)
 	dur(&l.Unacked, 20*time.Second)
+	// Systems count a closed window as well: a client that has not read for a while
+	// is for WriteStall to judge.
+	l.Unacked = max(l.Unacked, l.WriteStall+5*time.Second)
 	dur(&l.Drain, 30*time.Second)
 	def(&l.ClientBuffer, 256<<10)
 	def(&l.ReplicaConns, 4096)

@@ -227,3 +227,30 @@ func TestClientThatDoesNotRead(t *testing.T) {
 		}
 	})
 }
+
+// A closed window is no vanished peer: it has as long as the write-stall limit says.
+func TestClientThatReadsLater(t *testing.T) {
+	const pieces = 150
+	big := chunk("data: " + strings.Repeat("x", 8000) + "\n\n")
+	g := newRig(t, loopback{t}, handlers(func(_ *engine, in *incoming) bool {
+		_ = in.write(streamHead)
+		for range pieces {
+			if in.write(big) != nil {
+				return false
+			}
+		}
+		return in.write(chunk(done)+lastChunk) == nil
+	}), func(cfg *Config, _ *poolSpec) {
+		cfg.Limits.WriteStall, cfg.Limits.Unacked = 10*time.Second, 500*time.Millisecond
+		cfg.Limits.ClientBuffer = 16 << 10
+	})
+	c := g.conn()
+	must(t, c.(*net.TCPConn).SetReadBuffer(16<<10))
+	_, err := io.WriteString(c, post("/v1/chat/completions", askStream))
+	must(t, err)
+	<-time.After(2 * time.Second)
+	must(t, c.(*net.TCPConn).SetReadBuffer(1<<20))
+	if r := readReply(t, bufio.NewReader(c)); r.err != nil || len(r.body) != pieces*8008+len(done) {
+		t.Errorf("got %d bytes, %v", len(r.body), r.err)
+	}
+}
