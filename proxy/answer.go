@@ -55,6 +55,15 @@ func isEventStream(contentType []byte) bool {
 	return equalFold(bytes.TrimSpace(media), "text/event-stream")
 }
 
+// meansJSON reports whether an answer of this type must be JSON, if it is one to a
+// request of ours: a page of HTML is none. Embeddings may come as bytes.
+func meansJSON(contentType []byte) bool {
+	media, _, _ := bytes.Cut(contentType, []byte(";"))
+	media = bytes.ToLower(bytes.TrimSpace(media))
+	return len(media) == 0 || string(media) == "application/json" ||
+		bytes.HasSuffix(media, []byte("+json")) || bytes.HasPrefix(media, []byte("text/"))
+}
+
 // family is how a replica writes usage.
 func family(p *state.PoolView, r *state.ReplicaView) api.Family {
 	kind := r.Engine

@@ -120,9 +120,8 @@ func (c *chunkReader) size() error {
 	if err != nil {
 		return err
 	}
-	if i := bytes.IndexByte(l, ';'); i >= 0 {
-		l = bytes.TrimRight(l[:i], " \t")
-	}
+	l, _, _ = bytes.Cut(l, []byte(";"))
+	l = bytes.TrimRight(l, " \t") // some engines pad it
 	if len(l) == 0 || len(l) > 15 {
 		return errChunk
 	}

@@ -73,8 +73,9 @@ func (r *request) unsent(err error) *failure {
 func (r *request) rejected(status int) *failure {
 	f := &failure{status: status, reason: "status_" + strconv.Itoa(status/100) + "xx"}
 	r.x.resp.CopyTo(&f.head)
+	r.x.started = true // an error is not waited for as a first token is
 	body, err := readBounded(&r.x, r.s.limits.ErrorBytes)
-	if err != nil && status >= 500 || errors.Is(err, errClientGone) || errors.Is(err, errShutdown) {
+	if err != nil && status >= 500 && status != http.StatusServiceUnavailable || errors.Is(err, errClientGone) || errors.Is(err, errShutdown) {
 		return r.unsent(err)
 	}
 	f.body = body
@@ -86,6 +87,8 @@ func (r *request) rejected(status int) *failure {
 		f.outcome, f.retry, f.reason = OutcomeBusy, true, "busy"
 		f.asked = retryAfter(f.head.Peek("Retry-After"), time.Now())
 		f.wait = max(f.asked, time.Second)
+	case status >= 600: // no status
+		return broken("bad_response", true)
 	case status >= 500:
 		f.outcome, f.retry = OutcomeFailed, true
 	case status >= 400:

@@ -18,6 +18,9 @@ const (
 	peekBytes = 64 << 10
 	// tailBytes of a long answer are kept to find its usage in.
 	tailBytes = 32 << 10
+	// goodbye is how long the end of a stream's framing may take after its last
+	// event.
+	goodbye = time.Second
 )
 
 // errBroken ends a client's body without its proper end: what came from the
@@ -29,12 +32,14 @@ var errBroken = errors.New("answer broke off")
 // nothing is read from the replica while the client does not take what was read
 // before.
 type relay struct {
-	r      *request
-	buf    *[]byte
-	stream bool
-	whole  bool   // ahead is all of it
-	ahead  []byte // read before the answer began
-	tail   []byte // the end of a long answer that is no stream
+	r       *request
+	buf     *[]byte
+	stream  bool
+	encoded bool   // the body is compressed
+	whole   bool   // ahead is all of it
+	ahead   []byte // read before the answer began
+	json    bool   // the body must be a JSON object
+	tail    []byte // the end of a long answer that is no stream
 
 	framer *sse.Framer
 	deltas api.Deltas
@@ -116,6 +121,7 @@ func (a *relay) refusal(payload []byte) *failure {
 // there.
 func (a *relay) load() *failure {
 	r := a.r
+	a.json = !a.encoded && meansJSON(r.x.resp.ContentType())
 	limit := r.s.limits.UsageBytes
 	b, err := readBounded(&r.x, limit)
 	a.ahead = b
@@ -133,6 +139,9 @@ func (a *relay) load() *failure {
 		a.sink = r.job.Answer()
 	}
 	a.read = api.ReadResponse(b, family(r.job.Pool(), r.replica), a.sink)
+	if a.json && !a.read.Object {
+		return broken("bad_response", true)
+	}
 	if a.read.Error && r.x.resp.StatusCode() < 300 {
 		return a.refusal(b)
 	}
@@ -158,11 +167,17 @@ func (a *relay) next() ([]byte, error) {
 		a.buf = relayBuffers.Get().(*[]byte)
 	}
 	x := &a.r.x
+	if a.stream && a.framer.Done() {
+		x.waits.idle = min(x.waits.idle, goodbye)
+	}
 	for {
 		n, err := x.Read(*a.buf)
 		p := (*a.buf)[:n]
 		if !a.stream {
 			a.keep(p)
+			if err == io.EOF && a.json && x.body.kind == bodyUntilClose && !bytes.HasSuffix(bytes.TrimSpace(a.tail), []byte("}")) {
+				err = io.ErrUnexpectedEOF
+			}
 			return p, err
 		}
 		if n > 0 {
@@ -175,6 +190,11 @@ func (a *relay) next() ([]byte, error) {
 			if ferr != nil {
 				return p, ferr
 			}
+		}
+		if err != nil && err != io.EOF && a.framer.Done() {
+			// The answer is whole; what is missing is the end of its framing.
+			x.reusable = false
+			return p, io.EOF
 		}
 		if err == io.EOF {
 			if a.runsOn() {
@@ -203,19 +223,6 @@ func (a *relay) event() {
 		a.r.s.metrics.ttft.WithLabelValues(a.r.pool).Observe(a.r.first.Seconds())
 		a.r.job.First()
 	}
-}
-
-// runsOn reports whether a stream goes on past the length its head gave: engines
-// have been seen to give the length of the first piece.
-func (a *relay) runsOn() bool {
-	return a.r.x.body.kind == bodySized && !a.framer.Done() && a.framer.Finish() == ""
-}
-
-// cutShort reports whether a stream that ends with its connection ended before its
-// answer did: then nothing tells a proper end from a dead engine but the answer.
-func (a *relay) cutShort() bool {
-	return a.r.x.body.kind == bodyUntilClose && !a.framer.Done() && a.framer.Finish() == "" &&
-		a.r.ask.Endpoint != api.Embeddings
 }
 
 // SupportsBodyWriteTo lets the HTTP server hand each piece on as it comes.
@@ -257,25 +264,10 @@ func (a *relay) WriteTo(w io.Writer) (n int64, err error) {
 		}
 		a.failed = rerr
 	}
-	if a.stream && !errors.Is(a.failed, errClientGone) && a.framer.Between() {
+	if a.stream && !errors.Is(a.failed, errClientGone) && a.framer.Between() && a.framer.Error() == nil {
 		write(a.farewell().AppendEvent(nil))
 	}
 	return n, errBroken
-}
-
-// farewell tells a client why its stream ends here.
-func (a *relay) farewell() *api.Error {
-	switch {
-	case errors.Is(a.failed, errShutdown):
-		return shuttingDown()
-	case errors.Is(a.failed, errIdleTimeout):
-		return api.GatewayTimeout("idle_timeout")
-	case errors.Is(a.failed, errTotalTimeout):
-		return api.GatewayTimeout("total_timeout")
-	case errors.Is(a.failed, sse.ErrTooLong):
-		return api.BadGateway("event_too_long")
-	}
-	return api.BadGateway("stream_broken")
 }
 
 // Read is there for the HTTP server's interface; it uses WriteTo.
@@ -292,69 +284,6 @@ func (a *relay) CloseWithError(err error) error {
 	}()
 	a.finish(err)
 	return nil
-}
-
-// finish closes the request's books. err is what ended the relay, nil for an
-// answer relayed whole.
-func (a *relay) finish(err error) {
-	if a.finished {
-		return
-	}
-	a.finished = true
-	r := a.r
-	res := Result{Outcome: OutcomeServed, Streamed: a.stream, Last: a.last}
-	status := r.status
-	switch {
-	case err == nil && (a.whole || a.ended):
-		res.Whole = a.sink != nil
-	case a.failed == nil || errors.Is(a.failed, errClientGone):
-		res.Outcome = OutcomeAborted
-		status, r.reason = api.StatusClientClosed, "client_closed"
-		if a.stall {
-			r.reason = "write_stall"
-		}
-		r.s.metrics.disconnect.WithLabelValues(string(r.phase)).Inc()
-	case errors.Is(a.failed, errShutdown):
-		res.Outcome, r.reason = OutcomeAborted, "shutdown"
-	case errors.Is(a.failed, errTotalTimeout): // it was answering: not its fault
-		res.Outcome, r.reason = OutcomeAborted, "total_timeout"
-	case errors.Is(a.failed, errIdleTimeout), errors.Is(a.failed, errFirstByteTimeout):
-		res.Outcome, r.reason = OutcomeTimeout, a.farewell().Reason
-	default:
-		res.Outcome, r.reason = OutcomeFailed, a.farewell().Reason
-	}
-	a.account(&res)
-	r.used = res.Usage
-	r.job.End(&res)
-	a.free()
-	r.end(status)
-}
-
-// account reads what the engine said of its use, and whether it failed in words.
-func (a *relay) account(res *Result) {
-	kind := family(a.r.job.Pool(), a.r.replica)
-	switch {
-	case a.stream:
-		if kind == api.LlamaCpp {
-			res.Usage, res.HasUsage = api.ParseTimings(a.framer.Timings())
-		}
-		if u := a.framer.Usage(); !res.HasUsage && u != nil {
-			res.Usage, res.HasUsage = api.ParseUsage(u, kind)
-		}
-		if e := a.framer.Error(); e != nil && res.Outcome == OutcomeServed {
-			res.Whole = false
-			if code := errorCode(e); code >= 400 && code < 500 {
-				res.Outcome = OutcomeRejected
-			} else {
-				res.Outcome, a.r.reason = OutcomeFailed, "error_event"
-			}
-		}
-	case a.tail != nil:
-		res.Usage, res.HasUsage = usageIn(a.tail, kind)
-		res.Whole = false
-	default:
-		res.Usage, res.HasUsage = a.read.Usage, a.read.HasUsage
-	}
 }
 
 // keep remembers the end of a long answer.

@@ -77,6 +77,9 @@ func (r *request) dispatch() *failure {
 			}
 			break
 		}
+		if last != nil {
+			r.s.metrics.retries.WithLabelValues(r.pool, last.reason).Inc()
+		}
 		r.replica = replica
 		r.phase = phaseConnecting
 		f := r.attempt(replica)
@@ -93,7 +96,6 @@ func (r *request) dispatch() *failure {
 			r.job.Attempts() >= orDefault(r.job.Pool().Spec.RetryAttempts, defaultAttempts) {
 			break
 		}
-		r.s.metrics.retries.WithLabelValues(r.pool, f.reason).Inc()
 	}
 	if last.outcome == OutcomeBusy && wait > 0 {
 		last.wait = wait
@@ -110,8 +112,10 @@ func (r *request) attempt(replica *state.ReplicaView) *failure {
 	if err != nil {
 		return broken("bad_url", true)
 	}
+	bare := r.s.core.noUsage.has(replica.URL)
+	refused := false // asking for usage was
 	for {
-		r.prepare(spec, replica)
+		r.prepare(spec, bare)
 		r.x = exchange{call: r.call, pool: pool, resp: r.x.resp, waits: waits{
 			connect:   orDefault(spec.ConnectTimeout, defaultConnect),
 			firstByte: orDefault(spec.FirstByteTimeout, defaultFirstByte),
@@ -127,14 +131,19 @@ func (r *request) attempt(replica *state.ReplicaView) *failure {
 		if status := r.x.resp.StatusCode(); status >= 300 || status == http.StatusNoContent {
 			f := r.rejected(status)
 			if r.usage && f.blamesUsage() {
-				// Our own addition was refused: not the client's problem.
+				// Our own addition may be what was refused: not the client's problem.
 				r.x.drop()
-				r.s.core.noUsage.add(replica.URL)
+				bare, refused = true, true
 				continue
 			}
 			return f
 		}
-		return r.accept()
+		f := r.accept()
+		if f == nil && refused {
+			// Only now it is known: an error may also quote what a client wrote.
+			r.s.core.noUsage.add(replica.URL)
+		}
+		return f
 	}
 }
 
@@ -157,13 +166,14 @@ func (r *request) fields(spec *state.PoolSpec, replica *state.ReplicaView) []byt
 	return appendFields(make([]byte, 0, 512), &r.ctx.Request.Header, r.id, r.ctx.RemoteAddr(), r.s.keys.of(spec), rank)
 }
 
-// prepare splices what this replica must see differently.
-func (r *request) prepare(spec *state.PoolSpec, replica *state.ReplicaView) {
+// prepare splices what a replica must see differently; a bare body does not ask
+// for usage.
+func (r *request) prepare(spec *state.PoolSpec, bare bool) {
 	r.edits, r.usage = r.edits[:0], false
 	if name := spec.UpstreamName(); name != r.ask.Model {
 		r.edits = r.ask.RenameModel(r.edits, name)
 	}
-	if !r.s.core.noUsage.has(replica.URL) {
+	if !bare {
 		n := len(r.edits)
 		r.edits = r.ask.AskUsage(r.edits)
 		r.usage = len(r.edits) > n
@@ -172,10 +182,16 @@ func (r *request) prepare(spec *state.PoolSpec, replica *state.ReplicaView) {
 }
 
 // accept takes a good response: an event stream is looked into as far as its first
-// event, anything else is read whole where it is short.
+// event, anything else is read whole where it is short. What came encoded, though
+// nobody asked for that, passes unread.
 func (r *request) accept() *failure {
 	a := &relay{r: r}
-	if isEventStream(r.x.resp.ContentType()) {
+	enc := r.x.resp.ContentEncoding()
+	a.encoded = len(enc) > 0 && !equalFold(enc, "identity")
+	if events := isEventStream(r.x.resp.ContentType()); events && a.encoded {
+		r.begin(a)
+		return nil
+	} else if events {
 		a.watch()
 		if f := a.peek(); f != nil {
 			a.free()

@@ -46,6 +46,7 @@ func TestOddResponses(t *testing.T) {
 	f("stream with a right length", askStream, sse+"Content-Length: "+itoa(len(events))+"\r\n\r\n"+events, false, events)
 	f("trailers", askStream, sse+"Transfer-Encoding: chunked\r\nTrailer: X-Foo\r\n\r\n"+chunk(events)+"0\r\nX-Foo: a\r\n\r\n", false, events)
 	f("chunk extensions", askStream, sse+"Transfer-Encoding: chunked\r\n\r\n"+"3;a=b\r\n"+events[:3]+"\r\n"+chunk(events[3:])+lastChunk, false, events)
+	f("padded chunk sizes", askStream, sse+"Transfer-Encoding: chunked\r\n\r\n"+"3  \r\n"+events[:3]+"\r\n"+chunk(events[3:])+lastChunk, false, events)
 	f("interim responses", ask, "HTTP/1.1 103 Early Hints\r\nLink: a\r\n\r\nHTTP/1.1 100 Continue\r\n\r\n"+jsonAnswer(200, good), false, good)
 	f("head of 60 kB", ask, jsonAnswer(200, good, "X-Foo-Big: "+strings.Repeat("a", 60<<10)), false, good)
 	f("stream for a client that asked for none", ask, sse+"Transfer-Encoding: chunked\r\n\r\n"+chunk(events)+lastChunk, false, events)

@@ -16,6 +16,7 @@ type Response struct {
 	HasUsage bool
 	Choices  int    // elements of choices, or of data for embeddings
 	Finish   string // finish_reason of the first choice, "" for none
+	Object   bool   // the body is a JSON object and nothing else
 	Error    bool   // the body holds an error object instead of an answer
 }
 
@@ -62,6 +63,7 @@ func ReadResponse(body []byte, family Family, sink AnswerSink) Response {
 		}
 		return Response{}
 	}
+	r.Object = true
 	if family == LlamaCpp && timings != nil {
 		if u, ok := ParseTimings(timings); ok {
 			u.Reasoning = r.Usage.Reasoning

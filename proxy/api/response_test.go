@@ -1,6 +1,7 @@
 package api
 
 import (
+	"encoding/json"
 	"fmt"
 	"strings"
 	"testing"
@@ -79,6 +80,7 @@ func TestWholeResponses(t *testing.T) {
 		t.Helper()
 		var sink recorder
 		got := ReadResponse([]byte(body), Inclusive, &sink)
+		want.Object = json.Valid([]byte(body)) && body[0] == '{'
 		if got != want || sink.String() != answer {
 			t.Errorf("%s\n got %+v %q\nwant %+v %q", body, got, sink.String(), want, answer)
 		}
@@ -99,6 +101,8 @@ func TestWholeResponses(t *testing.T) {
 	f(`{"object":"error","message":"x"}`, Response{Error: true}, "!")
 	f(`{"error":null,"usage":{"prompt_tokens":"odd"},"choices":7}`, Response{}, "!")
 	f(`{"choices":[{"message":{"content":"cut`, Response{}, "!")
+	f(``, Response{}, "!")
+	f(`{} {}`, Response{}, "!")
 	f(`[]`, Response{}, "!")
 	f(`<html>`, Response{}, "!")
 }

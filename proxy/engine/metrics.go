@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -22,6 +23,9 @@ type names struct {
 	running, waiting, kv, queries, hits []string
 	lora, cacheConfig                   string
 }
+
+// startTime is the process start, Unix seconds, as Prometheus clients name it.
+const startTime = "process_start_time_seconds"
 
 // maxFigure is the largest value believed of any metric.
 const maxFigure = 1e15
@@ -59,7 +63,7 @@ func (rd *Reader) readMetrics(ctx context.Context, r state.Replica, out *state.R
 // parseMetrics fills out from a text exposition.
 func parseMetrics(body []byte, n names, out *state.Reading) error {
 	parser := expfmt.NewTextParser(model.UTF8Validation)
-	fams, err := parser.TextToMetricFamilies(bytes.NewReader(body))
+	fams, err := parser.TextToMetricFamilies(bytes.NewReader(n.keep(body)))
 	if err != nil {
 		return fmt.Errorf("parse metrics: %w", err)
 	}
@@ -68,7 +72,7 @@ func parseMetrics(body []byte, n names, out *state.Reading) error {
 	out.KVUsage = reduce(fams, n.kv, true)
 	out.Queries = reduce(fams, n.queries, false)
 	out.Hits = reduce(fams, n.hits, false)
-	if v := reduce(fams, []string{"process_start_time_seconds"}, true); v > 0 {
+	if v := reduce(fams, []string{startTime}, true); v > 0 {
 		out.Started = v
 	}
 	if f := fams[n.cacheConfig]; f != nil {
@@ -78,9 +82,41 @@ func parseMetrics(body []byte, n names, out *state.Reading) error {
 		out.Adapters = adapters(f)
 	}
 	if out.Running < 0 && out.Waiting < 0 && out.KVUsage < 0 {
-		return fmt.Errorf("no known metric among %d families", len(fams))
+		return fmt.Errorf("no known metric in %d bytes", len(body))
 	}
 	return nil
+}
+
+// keep copies the lines of the families that are read. An engine's exposition is
+// mostly histograms, whose parsing would cost a reader of many replicas most of
+// its time.
+func (n *names) keep(body []byte) []byte {
+	wanted := func(line []byte) bool {
+		if rest, ok := bytes.CutPrefix(line, []byte("# TYPE ")); ok {
+			line = rest
+		}
+		end := bytes.IndexAny(line, "{ \t")
+		if end < 0 {
+			return false
+		}
+		name := string(line[:end])
+		for _, list := range [][]string{n.running, n.waiting, n.kv, n.queries, n.hits, {n.lora, n.cacheConfig, startTime}} {
+			if slices.Contains(list, name) {
+				return true
+			}
+		}
+		return false
+	}
+	var out []byte
+	for line := range bytes.Lines(body) {
+		if wanted(line) {
+			out = append(out, line...)
+		}
+	}
+	if len(out) > 0 && out[len(out)-1] != '\n' {
+		out = append(out, '\n')
+	}
+	return out
 }
 
 // reduce sums (or averages) the first of the named families that exists; negative

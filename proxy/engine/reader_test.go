@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -138,4 +139,26 @@ func FuzzMetrics(f *testing.F) {
 		}
 		_ = parseLoads(b, &r)
 	})
+}
+
+// Most of an exposition is not parsed at all; what is wrong there does not matter.
+func TestOnlyWantedFamiliesAreParsed(t *testing.T) {
+	text := "# HELP other x\n# TYPE other histogram\nother_bucket{le=\"oops\n" + vllmText + "garbage without value\n"
+	r := state.UnknownReading("a")
+	if err := parseMetrics([]byte(text), vllmMetrics, &r); err != nil || r.Running != 5 || r.Capacity != 16000 {
+		t.Errorf("%v: %+v", err, r)
+	}
+}
+
+func BenchmarkParse(b *testing.B) {
+	text := []byte(vllmText)
+	for i := range 600 { // a real engine's histograms
+		text = fmt.Appendf(text, "vllm:time_to_first_token_seconds_bucket{engine=\"0\",le=\"%d\",model_name=\"m\"} %d\n", i, i)
+	}
+	for b.Loop() {
+		r := state.UnknownReading("a")
+		if err := parseMetrics(text, vllmMetrics, &r); err != nil {
+			b.Fatal(err)
+		}
+	}
 }

@@ -1,0 +1,103 @@
+package proxy
+
+import (
+	"errors"
+
+	"github.com/hearsay-llm/hearsay/proxy/api"
+	"github.com/hearsay-llm/hearsay/proxy/sse"
+)
+
+// runsOn reports whether a stream goes on past the length its head gave: engines
+// have been seen to give the length of the first piece.
+func (a *relay) runsOn() bool {
+	return a.r.x.body.kind == bodySized && a.midway()
+}
+
+// cutShort reports whether a stream that ends with its connection ended before its
+// answer did: then nothing tells a proper end from a dead engine but the answer.
+func (a *relay) cutShort() bool {
+	return a.r.x.body.kind == bodyUntilClose && a.midway() && a.r.ask.Endpoint != api.Embeddings
+}
+
+// midway reports whether a stream has said nothing yet that ends an answer.
+func (a *relay) midway() bool {
+	return !a.framer.Done() && a.framer.Finish() == "" && a.framer.Error() == nil
+}
+
+// farewell tells a client why its stream ends here.
+func (a *relay) farewell() *api.Error {
+	switch {
+	case errors.Is(a.failed, errShutdown):
+		return shuttingDown()
+	case errors.Is(a.failed, errIdleTimeout):
+		return api.GatewayTimeout("idle_timeout")
+	case errors.Is(a.failed, errTotalTimeout):
+		return api.GatewayTimeout("total_timeout")
+	case errors.Is(a.failed, sse.ErrTooLong):
+		return api.BadGateway("event_too_long")
+	}
+	return api.BadGateway("stream_broken")
+}
+
+// finish closes the request's books. err is what ended the relay, nil for an
+// answer relayed whole.
+func (a *relay) finish(err error) {
+	if a.finished {
+		return
+	}
+	a.finished = true
+	r := a.r
+	res := Result{Outcome: OutcomeServed, Streamed: a.stream, Last: a.last}
+	status := r.status
+	switch {
+	case err == nil && (a.whole || a.ended):
+		res.Whole = a.sink != nil
+	case a.failed == nil || errors.Is(a.failed, errClientGone):
+		res.Outcome = OutcomeAborted
+		status, r.reason = api.StatusClientClosed, "client_closed"
+		if a.stall {
+			r.reason = "write_stall"
+		}
+		r.s.metrics.disconnect.WithLabelValues(string(r.phase)).Inc()
+	case errors.Is(a.failed, errShutdown):
+		res.Outcome, r.reason = OutcomeAborted, "shutdown"
+	case errors.Is(a.failed, errTotalTimeout): // it was answering: not its fault
+		res.Outcome, r.reason = OutcomeAborted, "total_timeout"
+	case errors.Is(a.failed, errIdleTimeout), errors.Is(a.failed, errFirstByteTimeout):
+		res.Outcome, r.reason = OutcomeTimeout, a.farewell().Reason
+	default:
+		res.Outcome, r.reason = OutcomeFailed, a.farewell().Reason
+	}
+	a.account(&res)
+	r.used = res.Usage
+	r.job.End(&res)
+	a.free()
+	r.end(status)
+}
+
+// account reads what the engine said of its use, and whether it failed in words.
+func (a *relay) account(res *Result) {
+	kind := family(a.r.job.Pool(), a.r.replica)
+	switch {
+	case a.stream:
+		if kind == api.LlamaCpp {
+			res.Usage, res.HasUsage = api.ParseTimings(a.framer.Timings())
+		}
+		if u := a.framer.Usage(); !res.HasUsage && u != nil {
+			res.Usage, res.HasUsage = api.ParseUsage(u, kind)
+		}
+		if e := a.framer.Error(); e != nil && res.Outcome == OutcomeServed {
+			res.Whole = false
+			if code := errorCode(e); code >= 400 && code < 500 {
+				res.Outcome = OutcomeRejected
+			} else {
+				res.Outcome, a.r.reason = OutcomeFailed, "error_event"
+			}
+		}
+	case a.tail != nil:
+		res.Usage, res.HasUsage = usageIn(a.tail, kind)
+		res.Whole = false
+	default:
+		res.Usage, res.HasUsage = a.read.Usage, a.read.HasUsage
+	}
+}
