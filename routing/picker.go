@@ -29,7 +29,7 @@ type Config struct {
 	StreamWeight float64
 	// PendingCredit is the part of a pending placement's match that counts when its
 	// prefill has only begun; it grows to 1 as the prefill nears its end. Default
-	// 0.7: a burst of one cold 8k prefix then takes a few replicas (see DESIGN.md).
+	// 0.88: a burst of one cold 8k prefix then takes a few replicas (see DESIGN.md).
 	PendingCredit float64
 	// NearShare is how far above the best a score may be to count as equal to it.
 	// Default 0.01, and never less than one engine block's prefill.
@@ -87,7 +87,7 @@ type Picker struct {
 func NewPicker(cfg Config, sk Sketch, cal *Calibration) *Picker {
 	orDefault(&cfg.CopyWeight, 2)
 	orDefault(&cfg.StreamWeight, 0.3)
-	orDefault(&cfg.PendingCredit, 0.7)
+	orDefault(&cfg.PendingCredit, 0.88)
 	orDefault(&cfg.NearShare, 0.01)
 	orDefault(&cfg.BlockTokens, 16)
 	orDefault(&cfg.HashTokens, 512)
@@ -211,6 +211,8 @@ func (c *Choice) finish(at int, reason string) {
 	cand := &c.Candidates[at]
 	c.Chosen, c.Replica, c.Reason = at, cand.Replica, reason
 	c.MatchedTokens = cand.Matched
-	c.UncachedTokens = c.PromptTokens - cand.Matched
+	// What is pending there may yet fail to be shared: its discounted part queues
+	// up, so that followers of one cold prefix see each other.
+	c.UncachedTokens = c.PromptTokens - int(cand.Credit)
 	c.TTFT = time.Duration(cand.Terms.TTFT() * float64(time.Millisecond))
 }

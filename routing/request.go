@@ -82,7 +82,7 @@ type Choice struct {
 
 	PromptTokens   int
 	MatchedTokens  int           // of the chosen replica
-	UncachedTokens int           // prompt tokens it must prefill; give it to Store.Begin
+	UncachedTokens int           // prompt tokens it may have to prefill, pending placements discounted; give it to Store.Begin
 	ExpectedOutput int           // tokens
 	TTFT           time.Duration // predicted
 	Chosen         int           // index in Candidates, -1 before a pick succeeded
@@ -104,7 +104,7 @@ func (c *Choice) Sample() Sample {
 	t := &c.Candidates[c.Chosen].Terms
 	return Sample{
 		Replica: c.Replica.ID, Slot: c.Replica.Slot, Pool: c.Replica.Pool,
-		UncachedTokens: c.UncachedTokens, PromptTokens: c.PromptTokens,
+		UncachedTokens: c.PromptTokens - c.MatchedTokens, PromptTokens: c.PromptTokens,
 		QueueTokens: t.QueueTokens(), Decode: t.Decode, ViewAge: c.viewAge,
 	}
 }

@@ -174,8 +174,8 @@ func TestWhatAMatchIsWorth(t *testing.T) {
 	f("an answer mark half believed", sketch.Match{Live: 8, Solid: 4, Answer: true, Trust: 0.5}, 0, 1536, 1536)
 	f("an answer mark not believed", sketch.Match{Live: 8, Solid: 4, Answer: true}, 0, 1024, 1024)
 	f("an answer mark believed", sketch.Match{Live: 8, Solid: 4, Answer: true, Trust: 1}, 0, 2048, 2048)
-	f("pending, its prefill just begun", sketch.Match{Live: 4, Pending: 8}, 9000, 2048, 1024+0.7*1024)
-	f("pending, half way", sketch.Match{Live: 4, Pending: 8, PendingAge: time.Second}, 9000, 2048, 1024+0.85*1024)
+	f("pending, its prefill just begun", sketch.Match{Live: 4, Pending: 8}, 9000, 2048, 1024+0.88*1024)
+	f("pending, half way", sketch.Match{Live: 4, Pending: 8, PendingAge: time.Second}, 9000, 2048, 1024+0.94*1024)
 	f("pending, nothing queued any more", sketch.Match{Live: 4, Pending: 8, PendingAge: time.Second}, 0, 2048, 2048)
 	f("pending less deep than live", sketch.Match{Live: 8, Pending: 4}, 9000, 2048, 2048)
 }

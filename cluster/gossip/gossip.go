@@ -42,7 +42,7 @@ type Gossip struct {
 	relay   []relayed                   // guarded by mu; news to pass on
 	source  state.RouterID              // guarded by mu; whose snapshot we wait for
 	synced  bool                        // guarded by mu; a first snapshot was applied
-	greet   bool                        // guarded by mu; a stream came up: rows are due
+	greet   bool                        // guarded by mu; a stream came up, or facts changed: full rows are due
 	resume  bool                        // guarded by mu; a peer said where to begin
 	out     outbox                      // the sender goroutine's own
 }
@@ -162,6 +162,15 @@ func (g *Gossip) Attach(e Events) {
 // Ready is closed once the first snapshot of another router was applied, or the
 // warm bound is over, or at once when no peers are configured.
 func (g *Gossip) Ready() <-chan struct{} { return g.ready }
+
+// FactsChanged tells the others at once that this router has applied newer
+// committed facts, so that those who follow ask for them. It never blocks.
+func (g *Gossip) FactsChanged() {
+	g.mu.Lock()
+	g.greet = true
+	g.mu.Unlock()
+	g.wake()
+}
 
 // PublishReading tells the others of a reading this router took. It never blocks.
 func (g *Gossip) PublishReading(r state.Reading) {

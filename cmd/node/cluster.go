@@ -87,7 +87,11 @@ func (n *Node) newConsensus(meshAddr string) (err error) {
 		Self: n.id, Addr: meshAddr, DataDir: filepath.Join(n.cfg.Node.DataDir, "raft"), Memory: n.deps.Memory,
 		Layer:  consensus.NewLayer(ln, dial),
 		Voters: n.cfg.Cluster.Voters, BootstrapExpect: n.cfg.Cluster.BootstrapExpect, Join: len(n.cfg.Cluster.Join) > 0,
-		Peers: n.peers, Publish: n.store.SetFacts,
+		Peers: n.peers,
+		Publish: func(f *state.Facts) {
+			n.store.SetFacts(f)
+			n.gossip.FactsChanged()
+		},
 		Forward: func(ctx context.Context, leader state.RouterID, payload []byte) ([]byte, error) {
 			return n.mesh.Call(ctx, leader, callForward, payload)
 		},
