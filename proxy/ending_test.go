@@ -1,6 +1,8 @@
 package proxy
 
 import (
+	"context"
+	"io"
 	"net"
 	"strings"
 	"testing"
@@ -222,4 +224,49 @@ func TestComplaintsThatQuoteTheClient(t *testing.T) {
 	if n := g.metric("hearsay_tokens_total"); n == 0 {
 		t.Error("the usage of others is asked for no more")
 	}
+}
+
+// A replica may answer before it has read a long body, and read no more of it.
+func TestAnswerBeforeTheBodyIsRead(t *testing.T) {
+	const refusal = `{"error":{"message":"too long","code":413}}`
+	f := func(name, answer string, status int, report string, end func(net.Conn)) {
+		t.Helper()
+		ln, err := net.Listen("tcp", "127.0.0.1:0")
+		must(t, err)
+		released := make(chan struct{})
+		over := make(chan struct{})
+		go func() {
+			defer close(over)
+			c, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = c.Read(make([]byte, 1000))
+			_, _ = io.WriteString(c, answer)
+			end(c)
+			<-released
+			_ = c.Close()
+		}()
+		g := newRig(t, loopback{t}, handlers(says("unused")), func(cfg *Config, s *poolSpec) {
+			s.IdleTimeout = 300 * time.Millisecond
+			cfg.Dial = func(ctx context.Context, _ string) (net.Conn, error) {
+				return (&net.Dialer{}).DialContext(ctx, "tcp", ln.Addr().String())
+			}
+		})
+		r := g.chat(strings.Replace(ask, "Hello there", strings.Repeat("a", 30<<20), 1))
+		if r.StatusCode != status || status == 413 && r.body != refusal {
+			t.Errorf("%s: got %d %q", name, r.StatusCode, r.body)
+		}
+		if s := g.reports.take(); s != report {
+			t.Errorf("%s: reports %q", name, s)
+		}
+		close(released)
+		_ = ln.Close()
+		<-over
+		g.stop()
+	}
+	f("stays", jsonAnswer(413, refusal), 413, "e1 rejected", func(net.Conn) {})
+	f("says no more", jsonAnswer(413, refusal), 413, "e1 rejected", func(c net.Conn) { _ = c.(*net.TCPConn).CloseWrite() })
+	f("does not answer", "", 504, "e1 timeout", func(net.Conn) {})
+	f("closes", "", 502, "e1 failed", func(c net.Conn) { _ = c.Close() })
 }

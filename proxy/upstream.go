@@ -105,17 +105,15 @@ func (x *exchange) try(out *outgoing, fresh bool) error {
 		return err
 	}
 	written := x.write(out)
-	if written != nil && !closedByPeer(written) {
-		return x.call.explain(written, errIdleTimeout)
-	}
 	x.firstBy = x.call.until(time.Now(), x.waits.firstByte)
 	if written != nil {
-		// The replica may have answered early and closed: 400 or 413 to a long body.
+		// The replica may have answered early, 400 or 413 to a long body, and then
+		// closed or read no more.
 		x.firstBy = x.call.until(time.Now(), time.Second)
 	}
 	if err := x.readHead(); err != nil {
 		if written != nil && !x.touched {
-			err = written
+			return x.call.explain(written, errIdleTimeout)
 		}
 		return x.call.explain(err, errFirstByteTimeout)
 	}

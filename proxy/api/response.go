@@ -26,6 +26,9 @@ type Response struct {
 func ReadResponse(body []byte, family Family, sink AnswerSink) Response {
 	var r Response
 	var timings []byte
+	if len(body) >= 3 && body[0] == 0xEF && body[1] == 0xBB && body[2] == 0xBF {
+		body = body[3:] // a byte order mark
+	}
 	c := scan.New(body)
 	if !c.EnterObject() {
 		if sink != nil {
