@@ -62,6 +62,7 @@ func demo(t *testing.T, args []string, end func(*exec.Cmd) error) {
 	cmd.Env = append(os.Environ(), "TMPDIR="+tmp)
 	cmd.Stdout, cmd.Stderr = &out, &out
 	cmd.Dir = tmp
+	harness.KillWithParent(cmd)
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}

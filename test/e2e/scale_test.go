@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"os"
 	"path/filepath"
 	"slices"
 	"testing"
@@ -22,10 +23,14 @@ const newLeaderWithin = 5 * time.Second
 func TestLeaderKilledThenScale(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
+	// The actuator's engines outlive their routers by design. The shell around each
+	// ends it when this test's process is gone, so that an aborted run leaves none.
+	engine := fmt.Sprintf("trap 'exit 0' TERM; %s engine-sim --port {port} --model {model} --speed 2 & "+
+		"while kill -0 %d && kill -0 $!; do sleep 1; done 2>/dev/null; kill -9 0", binary, os.Getpid())
 	p := cluster(t, harness.ProcsConfig{
 		Dir: dir, Routers: 3,
-		PoolYAML: fmt.Sprintf("    scale: {min: 1, max: 6, actuator: process, cooldown: 1s, down_window: 1s, dir: %q, command: [%q, engine-sim, --port, \"{port}\", --model, \"{model}\", --speed, \"2\"]}\n"+
-			"    drain: {deadline: 1m}\n", filepath.Join(dir, "engines"), binary),
+		PoolYAML: fmt.Sprintf("    scale: {min: 1, max: 6, actuator: process, cooldown: 1s, down_window: 1s, dir: %q, command: [sh, -c, %q]}\n"+
+			"    drain: {deadline: 1m}\n", filepath.Join(dir, "engines"), engine),
 	})
 	t.Cleanup(func() { endEngines(t, p, dir) })
 	joined(t, p.Routers)

@@ -5,8 +5,8 @@ import (
 	"syscall"
 )
 
-// killWithParent makes the kernel end the child when this process dies, so that an
+// KillWithParent makes the kernel end the child when this process dies, so that an
 // aborted test leaves nothing running.
-func killWithParent(cmd *exec.Cmd) {
+func KillWithParent(cmd *exec.Cmd) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 }

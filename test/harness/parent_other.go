@@ -4,4 +4,5 @@ package harness
 
 import "os/exec"
 
-func killWithParent(*exec.Cmd) {}
+// KillWithParent does nothing on this system.
+func KillWithParent(*exec.Cmd) {}

@@ -128,7 +128,7 @@ func (p *Procs) start(proc *Proc) error {
 	proc.cmd = exec.Command(p.cfg.Bin, proc.args...)
 	proc.cmd.Stdout, proc.cmd.Stderr = f, f
 	proc.cmd.Dir = p.cfg.Dir
-	killWithParent(proc.cmd)
+	KillWithParent(proc.cmd)
 	if err := proc.cmd.Start(); err != nil {
 		return fmt.Errorf("start %s: %w", proc.Name, err)
 	}
