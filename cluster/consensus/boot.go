@@ -1,6 +1,7 @@
 package consensus
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -29,17 +30,17 @@ func (n *Node) boot(ctx context.Context, r *raft.Raft) {
 		if n.ledger.current().ClusterID != "" || len(n.servers(r)) > 0 {
 			return
 		}
-		if !f.found(&n.cfg, n.cfg.Peers(), time.Now()) {
+		peers := n.cfg.Peers()
+		if !f.found(&n.cfg, peers, time.Now()) {
 			continue
 		}
+		first := firstVoters(&n.cfg, peers)
 		_, err := n.wait(ctx, func(r *raft.Raft) (any, error) {
-			return nil, r.BootstrapCluster(raft.Configuration{Servers: []raft.Server{{
-				ID: raft.ServerID(n.cfg.Self), Address: serverAddress(n.cfg.Self, n.cfg.Addr),
-			}}}).Error()
+			return nil, r.BootstrapCluster(raft.Configuration{Servers: first}).Error()
 		})
 		switch {
 		case err == nil:
-			n.log.Info().Msg("founded a cluster")
+			n.log.Info().Int("voters", len(first)).Msg("founded a cluster")
 			return
 		case errors.Is(err, raft.ErrCantBootstrap):
 			return
@@ -47,6 +48,22 @@ func (n *Node) boot(ctx context.Context, r *raft.Raft) {
 			n.log.Warn().Err(err).Msg("cluster not founded")
 		}
 	}
+}
+
+// firstVoters are those a cluster is founded with: this router and, in id order,
+// as many of the others as make an odd number up to the wanted one. So the loss of
+// one router right after the founding freezes nothing.
+func firstVoters(cfg *Config, peers []Peer) []raft.Server {
+	list := []raft.Server{{ID: raft.ServerID(cfg.Self), Address: serverAddress(cfg.Self, cfg.Addr)}}
+	peers = slices.Clone(peers)
+	slices.SortFunc(peers, func(a, b Peer) int { return cmp.Compare(a.ID, b.ID) })
+	for _, p := range peers {
+		if p.ID != cfg.Self && p.Addr != "" {
+			list = append(list, raft.Server{ID: raft.ServerID(p.ID), Address: serverAddress(p.ID, p.Addr)})
+		}
+	}
+	n := min(len(list), cfg.Voters)
+	return list[:n-(n+1)%2]
 }
 
 // founder decides whether this router founds the cluster.

@@ -223,3 +223,46 @@ func TestMemberIsRemovedAndStaysALearner(t *testing.T) {
 		}
 	})
 }
+
+// A cluster is founded with as many voters as it wants and has, so that the
+// founder's death right afterwards freezes nothing.
+func TestFounderKilledAtOnce(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fleet) {
+		for _, id := range names(3) {
+			f.start(id, func(c *Config) { c.BootstrapExpect = 3 })
+		}
+		f.until(20*time.Second, "a leader and no more", func() bool {
+			return slices.ContainsFunc(f.all(), func(m *member) bool { return m.Status().State == "leader" })
+		})
+		for _, m := range f.all() {
+			if m.Status().State == "leader" {
+				f.kill(m.id)
+				break
+			}
+		}
+		f.until(5*time.Second, "another leads", func() bool {
+			return slices.ContainsFunc(f.all(), func(m *member) bool { return m.Status().State == "leader" && m.Facts().Epoch > 0 })
+		})
+	})
+}
+
+func TestFirstVotersAreOdd(t *testing.T) {
+	f := func(voters int, peers []Peer, want ...string) {
+		t.Helper()
+		var got []string
+		for _, s := range firstVoters(&Config{Self: "b", Addr: "b:1", Voters: voters}, peers) {
+			got = append(got, string(s.ID))
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%d voters, peers %v: %v, want %v", voters, peers, got, want)
+		}
+	}
+	c, d, e := Peer{ID: "c", Addr: "c:1"}, Peer{ID: "d", Addr: "d:1"}, Peer{ID: "e", Addr: "e:1"}
+	f(3, nil, "b")
+	f(3, []Peer{c}, "b")
+	f(3, []Peer{d, c}, "b", "c", "d")
+	f(3, []Peer{e, d, c}, "b", "c", "d")
+	f(5, []Peer{e, d, c}, "b", "c", "d")
+	f(1, []Peer{d, c}, "b")
+	f(3, []Peer{{ID: "x"}, c}, "b")
+}

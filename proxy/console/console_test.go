@@ -40,7 +40,7 @@ func newFake() *fake {
 
 func (f *fake) View() *state.View { return f.store.View() }
 func (f *fake) Info() Info {
-	return Info{ID: "r1", Name: "one", Raft: Raft{Leader: "r1"}, Uptime: time.Minute}
+	return Info{ID: "r1", Name: "one", Raft: Raft{Leader: "r1", Voters: []string{"r1"}}, Uptime: time.Minute}
 }
 func (f *fake) Ready() (bool, []string) { return true, nil }
 func (f *fake) Members() []Member {
@@ -143,7 +143,7 @@ func TestReads(t *testing.T) {
 	f("/admin/v1/status", `"alive": 1`, "router two: no stream", `"target": 0`)
 	f("/admin/v1/members", `"id": "r2"`)
 	f("/admin/v1/replicas", `"id": "127.0.0.1:8000"`, `"entries": 7`, `"state": "unread"`, `"kv_usage": -1`)
-	f("/admin/v1/replicas?pool=other", "[]")
+	f("/readyz?verbose", `"ready": true`, `"name": "chat"`)
 	f("/admin/v1/pools", `"max": 4`)
 	f("/admin/v1/models", `"default"`, `"alias": true`)
 	f("/admin/v1/decisions", "[]")
@@ -192,6 +192,12 @@ func TestWrites(t *testing.T) {
 	call("PUT", "/admin/v1/pools/chat/target", `{"to":-1}`, 400)
 	call("PUT", "/admin/v1/pools/chat/target", `{"two":1}`, 400)
 	call("PUT", "/admin/v1/pools/none/target", `{"to":1}`, 404)
+	if out := call("PUT", "/admin/v1/pools/chat/target", `{"to":5}`, 400); !strings.Contains(out, "0 to 4") {
+		t.Errorf("a target beyond the bounds: %s", out)
+	}
+	call("GET", "/admin/v1/replicas?pool=other", "", 404)
+	call("POST", "/admin/v1/members/nobody/remove", "", 404)
+	call("POST", "/admin/v1/members/r1/remove", "", 200)
 	call("POST", "/admin/v1/replicas", `{"pool":"chat","url":"http://h:1/"}`, 200)
 	if r := last().Replica; r == nil || r.ID != "h:1" {
 		t.Errorf("replica: %+v", last())

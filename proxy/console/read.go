@@ -98,7 +98,26 @@ func stateOf(v *state.View, r *state.ReplicaView, now time.Time) (st, reason str
 }
 
 func (s *Server) replicas(w http.ResponseWriter, r *http.Request) {
-	respond(w, http.StatusOK, s.replicasOf(r.URL.Query().Get("pool")))
+	name := r.URL.Query().Get("pool")
+	if name != "" && s.pool(name) == nil {
+		unknownPool(w, name)
+		return
+	}
+	respond(w, http.StatusOK, s.replicasOf(name))
+}
+
+// pool finds a pool by its own name, or nil.
+func (s *Server) pool(name string) *state.PoolView {
+	for _, p := range s.node.View().Pools {
+		if p.Spec.Name == name {
+			return p
+		}
+	}
+	return nil
+}
+
+func unknownPool(w http.ResponseWriter, name string) {
+	fail(w, http.StatusNotFound, "unknown", "no pool "+name+": see hearsay status")
 }
 
 func (s *Server) replicasOf(pool string) []Replica {
@@ -174,11 +193,18 @@ func (s *Server) livez(w http.ResponseWriter, _ *http.Request) {
 	respond(w, http.StatusOK, map[string]string{"status": "ok"})
 }
 
-func (s *Server) readyz(w http.ResponseWriter, _ *http.Request) {
-	ok, reasons := s.node.Ready()
-	status, word := http.StatusOK, "ready"
+func (s *Server) readyz(w http.ResponseWriter, r *http.Request) {
+	ok, missing := s.node.Ready()
+	status := http.StatusOK
 	if !ok {
-		status, word = http.StatusServiceUnavailable, "not ready"
+		status = http.StatusServiceUnavailable
 	}
-	respond(w, status, map[string]any{"status": word, "reasons": reasons})
+	out := Readiness{Ready: ok, Reasons: map[string]string{}}
+	for _, m := range missing {
+		out.Reasons[m] = "waiting"
+	}
+	if r.URL.Query().Has("verbose") {
+		out.Pools = pools(s.node.View())
+	}
+	respond(w, status, out)
 }

@@ -66,6 +66,13 @@ type Status struct {
 	Pools   []Pool   `json:"pools"`
 }
 
+// Readiness is whether this router should get traffic, and what is missing.
+type Readiness struct {
+	Ready   bool              `json:"ready"`
+	Reasons map[string]string `json:"reasons"`
+	Pools   []Pool            `json:"pools,omitempty"` // with ?verbose
+}
+
 // Pool is one pool as this router sees it.
 type Pool struct {
 	Name     string   `json:"name"`

@@ -4,8 +4,10 @@ import (
 	"crypto/rand"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/hearsay-llm/hearsay/state"
@@ -46,16 +48,10 @@ func (s *Server) setTarget(w http.ResponseWriter, r *http.Request) {
 	if !body(w, r, &req) {
 		return
 	}
-	v := s.node.View()
-	name := r.PathValue("name")
-	var pool *state.PoolView
-	for _, p := range v.Pools {
-		if p.Spec.Name == name {
-			pool = p
-		}
-	}
+	v, name := s.node.View(), r.PathValue("name")
+	pool := s.pool(name)
 	if pool == nil {
-		fail(w, http.StatusNotFound, "unknown", "no pool "+name+": see hearsay status")
+		unknownPool(w, name)
 		return
 	}
 	k := state.TargetKey{Pool: name, Role: state.RoleBoth}
@@ -69,8 +65,9 @@ func (s *Server) setTarget(w http.ResponseWriter, r *http.Request) {
 		s.commit(w, r, c)
 	case req.To == nil || req.Release:
 		fail(w, http.StatusBadRequest, "invalid", `give "to": N or "release": true`)
-	case *req.To < 0 || *req.To > 10000:
-		fail(w, http.StatusBadRequest, "invalid", "a target is from 0 to 10000")
+	case *req.To < pool.Spec.ScaleMin || *req.To > pool.Spec.ScaleMax:
+		fail(w, http.StatusBadRequest, "invalid", fmt.Sprintf("pool %s has bounds %d to %d (scale.min, scale.max): %d is beyond them",
+			name, pool.Spec.ScaleMin, pool.Spec.ScaleMax, *req.To))
 	default:
 		from, ok := v.Facts.Targets[k]
 		if !ok {
@@ -211,8 +208,13 @@ func (s *Server) explainRequest(w http.ResponseWriter, r *http.Request) {
 }
 
 func (s *Server) removeMember(w http.ResponseWriter, r *http.Request) {
+	id := state.RouterID(r.PathValue("id"))
+	if v := s.node.Info().Raft.Voters; len(v) > 0 && !slices.Contains(v, string(id)) { // a learner knows none
+		fail(w, http.StatusNotFound, "unknown", "no voter "+string(id)+": see the ids in hearsay members")
+		return
+	}
 	c := command(r, state.CommandRemoveMember)
-	c.Router = state.RouterID(r.PathValue("id"))
+	c.Router = id
 	s.commit(w, r, c)
 }
 
