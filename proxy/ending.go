@@ -16,7 +16,10 @@ func (a *relay) runsOn() bool {
 // cutShort reports whether a stream that ends with its connection ended before its
 // answer did: then nothing tells a proper end from a dead engine but the answer.
 func (a *relay) cutShort() bool {
-	return a.r.x.body.kind == bodyUntilClose && a.midway() && a.r.ask.Endpoint != api.Embeddings
+	if a.r.x.body.kind != bodyUntilClose || a.framer.Done() {
+		return false
+	}
+	return a.framer.Cut() || a.midway() && a.r.ask.Endpoint != api.Embeddings
 }
 
 // midway reports whether a stream has said nothing yet that ends an answer.

@@ -270,3 +270,47 @@ func TestAnswerBeforeTheBodyIsRead(t *testing.T) {
 	f("does not answer", "", 504, "e1 timeout", func(net.Conn) {})
 	f("closes", "", 502, "e1 failed", func(c net.Conn) { _ = c.Close() })
 }
+
+// A stream that ends with its connection may be cut anywhere: half an event is
+// neither an end nor anything to pass on behind one.
+func TestStreamUntilCloseCutAnywhere(t *testing.T) {
+	const sent, seen = role + word + finish + usage + done, role + word + finish + done
+	whole := map[int]string{ // where a cut leaves an answer, and what of it
+		len(sent): seen, len(sent) - 1: seen[:len(seen)-1], len(sent) - 2: seen[:len(seen)-2],
+		len(role + word + finish): role + word + finish, len(role+word+finish) - 1: seen[:len(role+word+finish)-1],
+		len(role+word+finish) - 2:         seen[:len(role+word+finish)-2],
+		len(role + word + finish + usage): role + word + finish, len(role+word+finish+usage) - 1: role + word + finish,
+		len(role+word+finish+usage) - 2: role + word + finish,
+	}
+	inBubble(t, func(t *testing.T, w wire) {
+		for _, body := range []string{askStream, askUsage} {
+			cut := 0
+			g := newRig(t, w, handlers(func(_ *engine, in *incoming) bool {
+				_ = in.write(sseHead + "\r\n" + sent[:cut])
+				return false
+			}))
+			for cut = len(role + word); cut <= len(sent); cut++ {
+				r := g.chat(body)
+				want, ok := whole[cut]
+				if body == askUsage {
+					want = sent[:cut]
+				}
+				if (r.err == nil) != ok {
+					t.Errorf("cut at %d, %q: %v", cut, sent[:cut][max(0, cut-20):], r.err)
+				}
+				got, fault, _ := strings.Cut(r.body, "data: {\"error\"")
+				if ok && (got != want || fault != "") || !strings.HasPrefix(sent, got) && !strings.HasPrefix(seen, got) {
+					t.Errorf("cut at %d: got %q", cut, r.body)
+				}
+				if !ok && body == askStream && !strings.HasSuffix(got, "\n\n") {
+					t.Errorf("cut at %d: half an event in %q", cut, r.body)
+				}
+				if fault != "" && !strings.HasSuffix(got, "\n\n") {
+					t.Errorf("cut at %d: an error within an event: %q", cut, r.body)
+				}
+				until(t, "in-flight back to 0", func() bool { return g.inFlight() == 0 })
+			}
+			g.stop()
+		}
+	})
+}

@@ -46,6 +46,7 @@ type relay struct {
 	sink   api.AnswerSink
 	last   time.Time // when the last event came
 	failed error     // why the replica's side ended early
+	torn   bool      // the stream ended within an event that had been passed on in part
 	ended  bool      // the replica's side came to its proper end
 	stall  bool      // the client stopped taking bytes
 
@@ -200,10 +201,14 @@ func (a *relay) next() ([]byte, error) {
 			if a.runsOn() {
 				x.body.kind, x.reusable = bodyUntilClose, false
 				err = nil
-			} else if a.cutShort() {
-				return p, io.ErrUnexpectedEOF
-			} else if rest := a.framer.End(); len(rest) > 0 {
-				return append(bytes.Clone(p), rest...), io.EOF
+			} else {
+				a.torn = a.torn || !a.framer.Between()
+				p = bytes.Clone(p)
+				rest := a.framer.End()
+				if a.cutShort() {
+					return p, io.ErrUnexpectedEOF
+				}
+				return append(p, rest...), io.EOF
 			}
 		}
 		if len(p) > 0 || err != nil {
@@ -264,7 +269,7 @@ func (a *relay) WriteTo(w io.Writer) (n int64, err error) {
 		}
 		a.failed = rerr
 	}
-	if a.stream && !errors.Is(a.failed, errClientGone) && a.framer.Between() && a.framer.Error() == nil {
+	if a.stream && !errors.Is(a.failed, errClientGone) && a.framer.Between() && !a.torn && a.framer.Error() == nil {
 		write(a.farewell().AppendEvent(nil))
 	}
 	return n, errBroken

@@ -14,6 +14,7 @@ type observed struct {
 	events     int
 	comments   int
 	done       bool
+	cut        bool
 	firstError bool
 	failure    []byte
 	start      []byte
@@ -35,6 +36,24 @@ func (f *Framer) Comments() int { return f.seen.comments }
 // Done says whether the event that ends a whole stream was seen: [DONE], or by its event name message_stop,
 // response.completed, response.incomplete or response.failed.
 func (f *Framer) Done() bool { return f.seen.done }
+
+// Cut says, after End, whether what no blank line has ended can't be a whole event: part of a field's name, or a payload
+// that is neither JSON nor [DONE].
+func (f *Framer) Cut() bool { return f.seen.cut }
+
+func (f *Framer) isCut(raw []byte) bool {
+	payload, _, _ := f.payload(raw)
+	if len(payload) == 0 {
+		rest := bytes.TrimSpace(raw)
+		return len(rest) > 0 && rest[0] != ':'
+	}
+	if bytes.Equal(bytes.TrimSpace(payload), doneMark) {
+		return false
+	}
+	c := scan.New(payload)
+	c.Skip()
+	return c.End() != nil
+}
 
 // FirstIsError says whether the stream's first event is an error object: the engine refused, inside a 200.
 func (f *Framer) FirstIsError() bool { return f.seen.firstError }

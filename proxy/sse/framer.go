@@ -152,6 +152,7 @@ func (f *Framer) End() []byte {
 		return nil
 	}
 	keep, cutFrom, cutTo := f.event(f.held)
+	f.seen.cut = f.isCut(f.held)
 	switch {
 	case !f.opts.DropUsage || !keep:
 		f.held = f.held[:0]
