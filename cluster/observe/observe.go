@@ -64,6 +64,7 @@ type Loop struct {
 	busy  map[state.ReplicaID]bool      // guarded by mu; being read now
 	due   map[state.ReplicaID]time.Time // guarded by mu
 	known map[state.ReplicaID]seen      // guarded by mu
+	back  map[state.ReplicaID]time.Time // guarded by mu; until when this router stands last in the order
 	wg    sync.WaitGroup
 }
 
@@ -92,6 +93,7 @@ func New(cfg Config, store Store, reader Reader, cache Cache, publish func(state
 		busy:  map[state.ReplicaID]bool{},
 		due:   map[state.ReplicaID]time.Time{},
 		known: map[state.ReplicaID]seen{},
+		back:  map[state.ReplicaID]time.Time{},
 	}
 }
 
@@ -129,6 +131,9 @@ func (l *Loop) Step(ctx context.Context, now time.Time) {
 			}
 			l.busy[r.ID] = true
 			l.due[r.ID] = now.Add(l.jittered())
+			if !r.DownSince.IsZero() && rank(l.cfg.Self, r.ID, routers) > 0 {
+				l.due[r.ID] = now.Add(l.cfg.TakeOver) // one of many who look whether it is back
+			}
 			l.wg.Add(1)
 			go l.read(ctx, r.Replica)
 		}
@@ -137,19 +142,33 @@ func (l *Loop) Step(ctx context.Context, now time.Time) {
 		if !live[id] && !l.busy[id] {
 			delete(l.due, id)
 			delete(l.known, id)
+			delete(l.back, id)
 		}
 	}
 }
 
 // mine reports whether this router should read r now: it is the first in
-// rendezvous order, or the reading is older than its place in the order allows.
+// rendezvous order, it has taken over, or the reading is older than its place in
+// the order allows.
+// The caller holds mu.
 func (l *Loop) mine(r *state.ReplicaView, routers []state.RouterID, now time.Time) bool {
+	if r.Reading.OK && r.Reading.Reader == l.cfg.Self {
+		return true // until somebody before this router reads it again
+	}
 	place := rank(l.cfg.Self, r.ID, routers)
+	if now.Before(l.back[r.ID]) {
+		place = len(routers) - 1
+	}
 	if place == 0 {
 		return true
 	}
+	// What counts is the last time that anybody found it well: the next reader
+	// confirms or contradicts one that can't reach it.
 	last := r.ReadingAt
-	if last.IsZero() {
+	switch {
+	case !r.DownSince.IsZero():
+		last = r.DownSince
+	case last.IsZero():
 		last = r.AddedAt
 	}
 	return now.Sub(last) > time.Duration(place)*l.cfg.TakeOver
@@ -179,10 +198,14 @@ func (l *Loop) read(ctx context.Context, r state.Replica) {
 	reading := l.reader.Read(rctx, r)
 	cancel()
 	now := time.Now()
+	contradicted := l.contradicted(reading, now)
 	l.mu.Lock()
 	delete(l.busy, r.ID)
+	if contradicted {
+		l.back[r.ID] = now.Add(stepBack)
+	}
 	l.mu.Unlock()
-	if ctx.Err() != nil {
+	if contradicted || ctx.Err() != nil {
 		return
 	}
 	reading.Reader, reading.At = l.cfg.Self, l.store.Clock().Stamp(now)
@@ -190,6 +213,20 @@ func (l *Loop) read(ctx context.Context, r state.Replica) {
 		l.Note(reading, now)
 		l.publish(reading)
 	}
+}
+
+// stepBack is how long a router leaves a replica to the others that it can't read
+// itself and they can.
+const stepBack = 10 * time.Second
+
+// contradicted reports whether a reading failed here while another router's has
+// just succeeded: then it says something of the way between, not of the replica.
+func (l *Loop) contradicted(reading state.Reading, now time.Time) bool {
+	if reading.OK || reading.Loading {
+		return false
+	}
+	r := l.store.View().Replica(reading.Replica)
+	return r != nil && r.Reading.OK && r.Reading.Reader != l.cfg.Self && now.Sub(r.ReadingAt) < 2*l.cfg.TakeOver
 }
 
 // Note looks at an accepted reading, own or another router's, for what it says
@@ -237,6 +274,8 @@ func (l *Loop) Reading(v *state.View, now time.Time) []state.ReplicaID {
 	for i := range v.Routers {
 		routers = append(routers, v.Routers[i].ID)
 	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	var out []state.ReplicaID
 	for _, p := range v.Pools {
 		for _, r := range p.Replicas {

@@ -188,6 +188,53 @@ func TestOneReaderAndTakeOver(t *testing.T) {
 	})
 }
 
+// A router that alone can't reach a replica leaves it to the other: the reading
+// does not flip between the two.
+func TestReaderCutOffFromAReplicaStepsBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s1, s2 := store("r1", 1, "a"), store("r2", 2, "a")
+		s1.ApplyRows(state.Rows{Router: "r2", Boot: 2, Seq: 1})
+		s2.ApplyRows(state.Rows{Router: "r1", Boot: 1, Seq: 1})
+		e1, e2 := newEngines(), newEngines()
+		tell := func(to *state.Store, boot state.BootID) func(state.Reading) {
+			return func(r state.Reading) {
+				to.Clock().Observe(boot, r.At.At, time.Now())
+				to.ApplyReading(r)
+			}
+		}
+		l1 := New(Config{Self: "r1"}, s1, e1, newCache(), tell(s2, 1), zerolog.Nop())
+		l2 := New(Config{Self: "r2"}, s2, e2, newCache(), tell(s1, 2), zerolog.Nop())
+		first, second := e1, e2
+		if rank("r1", "a", []state.RouterID{"r1", "r2"}) != 0 {
+			first, second = e2, e1
+		}
+		first.dead["a"] = true
+		ctx, cancel := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		wg.Go(func() { _ = l1.Run(ctx) })
+		wg.Go(func() { _ = l2.Run(ctx) })
+		time.Sleep(5 * time.Second)
+		bad := 0
+		for range 100 {
+			time.Sleep(100 * time.Millisecond)
+			for _, s := range []*state.Store{s1, s2} {
+				if r := s.View().Replica("a"); !r.Fresh(time.Now()) {
+					bad++
+				}
+			}
+		}
+		// Once in 10 s the cut-off router looks again, and believes itself for a moment.
+		if bad > 30 {
+			t.Errorf("no usable reading in %d of 200 looks", bad)
+		}
+		if n := second.reads("a"); n < 40 {
+			t.Errorf("the other router read only %d times", n)
+		}
+		cancel()
+		wg.Wait()
+	})
+}
+
 func TestRestartAndCapacityAreNoticed(t *testing.T) {
 	f := func(name string, readings []state.Reading, cleared string, tokens float64) {
 		t.Helper()
