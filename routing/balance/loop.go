@@ -64,7 +64,7 @@ type Loop struct {
 
 	step     sync.Mutex                  // one Step at a time
 	breakers map[state.ReplicaID]*memory // guarded by step
-	panics   map[string]bool             // guarded by step
+	panics   map[string]panicking        // guarded by step
 	last     time.Time                   // guarded by step
 }
 
@@ -88,7 +88,7 @@ func New(cfg Config, store Store, rates Rates, log zerolog.Logger, reg prometheu
 		kick:     make(chan struct{}, 1),
 		tallies:  map[state.ReplicaID]*tally{},
 		breakers: map[state.ReplicaID]*memory{},
-		panics:   map[string]bool{},
+		panics:   map[string]panicking{},
 	}
 }
 
@@ -193,10 +193,7 @@ func (l *Loop) stepPool(w *state.Weights, pool *state.PoolView, now time.Time) {
 		w.Replicas[m.view.ID] = l.weight(m, mem, before[i], now)
 		l.tell(name, m, before[i])
 	}
-	if p.panic != l.panics[name] {
-		l.log.Warn().Str("pool", name).Bool("panic", p.panic).Msg("too many ejected: ejection ignored")
-	}
-	l.panics[name] = p.panic
+	l.tellPanic(name, p.panic, now)
 	w.Pools[name] = state.PoolBalance{Skew: p.skew, Ejected: p.ejected, Panic: p.panic}
 }
 
@@ -272,4 +269,28 @@ func hasPool(v *state.View, name string) bool {
 		}
 	}
 	return false
+}
+
+// panicking is whether a pool's ejections are ignored, and what the log last said.
+type panicking struct {
+	told bool
+	at   time.Time
+}
+
+// panicEvery is the least time between two log lines about one pool's panic, which
+// flips with every trial when all of its replicas fail.
+const panicEvery = 30 * time.Second
+
+// tellPanic logs that a pool's ejections begin or cease to be ignored.
+func (l *Loop) tellPanic(pool string, now bool, at time.Time) {
+	was := l.panics[pool]
+	if now == was.told || !was.at.IsZero() && at.Sub(was.at) < panicEvery {
+		return
+	}
+	l.panics[pool] = panicking{told: now, at: at}
+	if now {
+		l.log.Warn().Str("pool", pool).Msg("too many replicas are ejected: ejection is ignored")
+	} else {
+		l.log.Info().Str("pool", pool).Msg("ejection counts again")
+	}
 }
