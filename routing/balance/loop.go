@@ -64,7 +64,8 @@ type Loop struct {
 
 	step     sync.Mutex                  // one Step at a time
 	breakers map[state.ReplicaID]*memory // guarded by step
-	panics   map[string]panicking        // guarded by step
+	panics   map[string]bool             // guarded by step
+	told     map[string]panicking        // guarded by step; what the log said of panics
 	last     time.Time                   // guarded by step
 }
 
@@ -88,7 +89,8 @@ func New(cfg Config, store Store, rates Rates, log zerolog.Logger, reg prometheu
 		kick:     make(chan struct{}, 1),
 		tallies:  map[state.ReplicaID]*tally{},
 		breakers: map[state.ReplicaID]*memory{},
-		panics:   map[string]panicking{},
+		panics:   map[string]bool{},
+		told:     map[string]panicking{},
 	}
 }
 
@@ -193,6 +195,7 @@ func (l *Loop) stepPool(w *state.Weights, pool *state.PoolView, now time.Time) {
 		w.Replicas[m.view.ID] = l.weight(m, mem, before[i], now)
 		l.tell(name, m, before[i])
 	}
+	l.panics[name] = p.panic
 	l.tellPanic(name, p.panic, now)
 	w.Pools[name] = state.PoolBalance{Skew: p.skew, Ejected: p.ejected, Panic: p.panic}
 }
@@ -283,11 +286,11 @@ const panicEvery = 30 * time.Second
 
 // tellPanic logs that a pool's ejections begin or cease to be ignored.
 func (l *Loop) tellPanic(pool string, now bool, at time.Time) {
-	was := l.panics[pool]
+	was := l.told[pool]
 	if now == was.told || !was.at.IsZero() && at.Sub(was.at) < panicEvery {
 		return
 	}
-	l.panics[pool] = panicking{told: now, at: at}
+	l.told[pool] = panicking{told: now, at: at}
 	if now {
 		l.log.Warn().Str("pool", pool).Msg("too many replicas are ejected: ejection is ignored")
 	} else {
