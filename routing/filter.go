@@ -62,7 +62,7 @@ func (p *Picker) exclude(req *Request, r *state.ReplicaView, w *state.Weight, pa
 		return ExcludedAdapter
 	case r.Reading.Loading && now.Sub(r.ReadingAt) < loadingUseful:
 		return ExcludedLoading
-	case unreachable(r, now):
+	case refused(r, now), unreachable(r, now):
 		return ExcludedUnreachable
 	}
 	return ""
@@ -79,6 +79,12 @@ func serves(have, want state.Role) bool {
 	default:
 		return have == state.RoleBoth
 	}
+}
+
+// refused reports whether nothing listened at r a moment ago, and no first token
+// has come from it since.
+func refused(r *state.ReplicaView, now time.Time) bool {
+	return r.Reading.Refused && now.Sub(r.ReadingAt) < loadingUseful && !r.Cell.LastFirstToken().After(r.ReadingAt)
 }
 
 // unreachable reports whether readings have said for long enough that r can't be

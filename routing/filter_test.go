@@ -61,6 +61,18 @@ func TestWhoIsEligible(t *testing.T) {
 			w.read(i, func(r *state.Reading) { r.OK, r.Loading = false, true })
 		}
 	})
+	f("refused a moment ago", routing.ExcludedUnreachable, func(w *world, _ *routing.Request) {
+		w.read(0, func(r *state.Reading) { r.OK, r.Refused = false, true })
+	})
+	f("refused long ago", "", func(w *world, _ *routing.Request) {
+		w.read(0, func(r *state.Reading) { r.OK, r.Refused = false, true })
+		w.now = w.now.Add(time.Minute)
+	})
+	f("all refuse", "", func(w *world, _ *routing.Request) {
+		for i := range 3 {
+			w.read(i, func(r *state.Reading) { r.OK, r.Refused = false, true })
+		}
+	})
 	f("unreachable by two readers, one request out to find out", routing.ExcludedUnreachable, func(w *world, _ *routing.Request) {
 		down(w, 0, "a", "b")
 		w.store.Begin(w.replica(0), 0)

@@ -83,6 +83,7 @@ type Reading struct {
 	At       Stamp // moment of the reading on the reader's clock
 	OK       bool  // false: unreachable or unreadable; Err says why
 	Loading  bool  // answered, but not ready to serve (503 while loading, sleeping)
+	Refused  bool  // the connection was refused: nothing listens there
 	Err      string
 	Kind     EngineKind
 	Version  string

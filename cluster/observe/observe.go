@@ -209,9 +209,27 @@ func (l *Loop) read(ctx context.Context, r state.Replica) {
 		return
 	}
 	reading.Reader, reading.At = l.cfg.Self, l.store.Clock().Stamp(now)
+	before := l.store.View().Replica(r.ID)
 	if l.store.ApplyReading(reading) {
+		l.tell(before, &reading)
 		l.Note(reading, now)
 		l.publish(reading)
+	}
+}
+
+// tell logs that a replica can no longer be read, or can again.
+func (l *Loop) tell(before *state.ReplicaView, r *state.Reading) {
+	if before == nil {
+		return
+	}
+	was := before.ReadingAt.IsZero() || before.Reading.OK
+	switch {
+	case was && !r.OK && r.Loading:
+		l.log.Info().Str("replica", string(r.Replica)).Msg("replica is loading")
+	case was && !r.OK:
+		l.log.Warn().Str("replica", string(r.Replica)).Str("err", r.Err).Msg("replica can't be read")
+	case r.OK && (!was || before.ReadingAt.IsZero()):
+		l.log.Info().Str("replica", string(r.Replica)).Str("engine", string(r.Kind)).Msg("replica is read")
 	}
 }
 

@@ -75,11 +75,15 @@ func (a *admin) call(ctx context.Context, method, path string, body, out any) ([
 		}
 		r = bytes.NewReader(b)
 	}
-	u, err := url.Parse(a.server)
+	server := a.server
+	if !strings.Contains(server, "://") {
+		server = "http://" + server // host:port, as status prints it
+	}
+	u, err := url.Parse(server)
 	if err != nil || u.Host == "" {
 		return nil, usageError{fmt.Errorf("--server %q is not a URL such as http://127.0.0.1:8081", a.server)}
 	}
-	req, err := http.NewRequestWithContext(ctx, method, strings.TrimSuffix(a.server, "/")+"/admin/v1/"+path, r)
+	req, err := http.NewRequestWithContext(ctx, method, strings.TrimSuffix(server, "/")+"/admin/v1/"+path, r)
 	if err != nil {
 		return nil, usageError{err}
 	}
@@ -104,7 +108,10 @@ func (a *admin) call(ctx context.Context, method, path string, body, out any) ([
 			Error struct{ Code, Message string }
 		}
 		if json.Unmarshal(raw, &e) == nil && e.Error.Message != "" {
-			return nil, fmt.Errorf("%s (%s)", e.Error.Message, e.Error.Code)
+			if e.Error.Code == "unknown_url" {
+				return nil, fmt.Errorf("%s is a client port: give the router's admin address with --server, usually port 8081", a.server)
+			}
+			return nil, errors.New(e.Error.Message)
 		}
 		return nil, fmt.Errorf("%s answered status %d: is it a hearsay admin address?", a.server, resp.StatusCode)
 	}

@@ -175,7 +175,7 @@ func demoRouters(f *demoFlags, dir string, pool node.PoolConfig, deps node.Deps)
 		c.Listen.API = fmt.Sprintf("127.0.0.1:%d", ports[0])
 		c.Listen.Admin = fmt.Sprintf("127.0.0.1:%d", ports[1])
 		c.Listen.Cluster = fmt.Sprintf("127.0.0.1:%d", ports[2])
-		c.API.Debug = true
+		c.API.Debug, c.API.DrainDelay = true, 0
 		c.Pools = []node.PoolConfig{pool}
 		join = append(join, c.Listen.Cluster)
 		cfgs[i] = c

@@ -65,11 +65,11 @@ func newReplica() *cobra.Command {
 		Use: "add URL", Short: "Add a replica to a pool, on all routers", Args: exactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			req.URL = args[0]
-			return write(cmd, a, "POST", "replicas", req, args[0]+" was added to pool "+req.Pool)
+			return write(cmd, a, "POST", "replicas", req, args[0]+" was added")
 		},
 	}
 	a.addFlags(add)
-	add.Flags().StringVar(&req.Pool, "pool", "default", "the pool it serves in")
+	add.Flags().StringVar(&req.Pool, "pool", "", "the pool it serves in; may be left out when there is only one")
 	rm := &cobra.Command{
 		Use: "rm REPLICA", Short: "Remove a replica that was added at run time", Args: exactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {

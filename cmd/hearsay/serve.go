@@ -22,18 +22,25 @@ func newServe() *cobra.Command {
 		name     string
 		dataDir  string
 		api      string
+		adminAt  string
+		cluster  string
 	)
 	cmd := &cobra.Command{
 		Use: "serve", Short: "Run one router",
 		Long: `serve runs one router until it is told to stop (SIGINT, SIGTERM), then lets running
 streams finish. Without a file it needs only its replicas:
 
-  hearsay serve --replica http://127.0.0.1:8000 --model llama-3.1-8b`,
+  hearsay serve --replica http://127.0.0.1:8000 --model llama-3.1-8b
+
+Flags win over HEARSAY_SECTION_KEY in the environment, and that over the file.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cfg, err := node.Load(file, os.Environ())
 			if err != nil {
 				return err
+			}
+			if len(replicas) > 0 && len(cfg.Pools) > 0 {
+				return usageError{fmt.Errorf("--replica makes a pool of its own: put the replica into %s instead", file)}
 			}
 			if len(replicas) > 0 {
 				p := node.PoolConfig{Name: "default", Model: model, Aliases: []string{"default"}}
@@ -56,6 +63,8 @@ streams finish. Without a file it needs only its replicas:
 			set(&cfg.Node.Name, name)
 			set(&cfg.Node.DataDir, dataDir)
 			set(&cfg.Listen.API, api)
+			set(&cfg.Listen.Admin, adminAt)
+			set(&cfg.Listen.Cluster, cluster)
 			cfg.Finish()
 			if err := cfg.Validate(); err != nil {
 				return err
@@ -78,6 +87,8 @@ streams finish. Without a file it needs only its replicas:
 	f.StringVar(&name, "name", "", "this router's name (default: the host name)")
 	f.StringVar(&dataDir, "data-dir", "", "where this router keeps its id and knowledge (default ./hearsay-data)")
 	f.StringVar(&api, "listen", "", "client API address (default :8080)")
+	f.StringVar(&adminAt, "admin", "", "admin API address (default 127.0.0.1:8081)")
+	f.StringVar(&cluster, "cluster", "", "cluster address; the next port is used too (default 127.0.0.1:7946)")
 	return cmd
 }
 

@@ -63,6 +63,7 @@ func printStatus(w io.Writer, s *console.Status) error {
 			target = fmt.Sprint(p.Target)
 		}
 		if p.Held {
+			target = fmt.Sprint(p.Target)
 			target += " (held)"
 		}
 		t.row(p.Name, p.Model, p.Policy, p.Replicas, p.Ready, p.InFlight, count(float64(p.Queued)),
@@ -131,7 +132,7 @@ func newReplicas() *cobra.Command {
 			return show(cmd, a, path, &list, func(w io.Writer) error {
 				t := newTable("replica", "pool", "engine", "state", "in flight", "own", "foreign", "queued tok", "running", "waiting", "kv", "capacity", "sketch tok", "c_eff", "rho", "reading", "reason")
 				for _, r := range list {
-					t.row(r.ID, r.Pool, r.Engine, r.State, r.InFlight, r.Own, count(float64(r.Foreign)), count(float64(r.Queued)),
+					t.row(replicaName(&r), r.Pool, r.Engine, r.State, r.InFlight, r.Own, count(float64(r.Foreign)), count(float64(r.Queued)),
 						count(r.Running), count(r.Waiting), percent(r.KVUsage), count(r.Capacity),
 						count(r.Sketch.LiveTokens), count(r.Sketch.CEff), fmt.Sprintf("%.2f", r.Sketch.Rho), millis(r.ReadingMS), r.Reason)
 				}
@@ -142,6 +143,15 @@ func newReplicas() *cobra.Command {
 	a.addOutput(cmd)
 	cmd.Flags().StringVar(&pool, "pool", "", "only this pool's replicas")
 	return cmd
+}
+
+// replicaName is a replica's id, and where it is if the id does not say so.
+func replicaName(r *console.Replica) string {
+	_, at, _ := strings.Cut(r.URL, "://")
+	if at == r.ID {
+		return r.ID
+	}
+	return r.ID + " (" + at + ")"
 }
 
 func newModels() *cobra.Command {

@@ -51,6 +51,7 @@ type APIConfig struct {
 	BodyBudget       Bytes         `yaml:"body_budget"` // of all requests held at a time
 	MaxConnections   int           `yaml:"max_connections"`
 	ConnectionMaxAge time.Duration `yaml:"connection_max_age"` // so that new routers behind L4 get traffic
+	DrainDelay       time.Duration `yaml:"drain_delay"`        // from readiness off to no longer accepting: what a balancer needs to notice
 	Debug            bool          `yaml:"debug"`              // answer x-hearsay-debug: 1 with pick headers
 }
 
@@ -140,7 +141,7 @@ func Defaults() Config {
 			Name: "default", BootstrapExpect: 1, Voters: 3, Sharing: true,
 		},
 		API: APIConfig{
-			MaxBody: 64 << 20, MaxHeader: 16 << 10, BodyBudget: 1 << 30, MaxConnections: 20000, ConnectionMaxAge: 10 * time.Minute,
+			MaxBody: 64 << 20, MaxHeader: 16 << 10, BodyBudget: 1 << 30, MaxConnections: 20000, ConnectionMaxAge: 10 * time.Minute, DrainDelay: 2 * time.Second,
 		},
 		Log: LogConfig{Level: "info", Format: "json"},
 	}

@@ -86,6 +86,8 @@ func TestFaultsNameTheirPlace(t *testing.T) {
 	f("open cluster address", "listen: {cluster: \"0.0.0.0:7946\"}\n", "cluster.secret_file", "insecure")
 	f("open admin address", "listen: {admin: \":8081\"}\n", "admin.token_file")
 	f("process without command", "pools:\n  - {name: c, model: m, scale: {actuator: process, max: 2}}\n", "scale.command", "{port}")
+	f("a port twice", "listen: {api: \":7947\"}\n", "listen.cluster", "port 7947 is listen.api's too")
+	f("two pools, one model", "pools:\n  - {name: c, model: m}\n  - {name: d, model: m}\n", "pools.d.model", `"m" already names pool "c"`)
 	f("bounds", "pools:\n  - {name: c, model: m, scale: {min: 3, max: 2}}\n", "min 3, max 2")
 	f("two documents", minimal+"\n---\n"+minimal, "more than one")
 	if _, err := load(t, minimal, "HEARSAY_LISTEN_APPI=:1"); err == nil || !strings.Contains(err.Error(), "HEARSAY_LISTEN_APPI") {

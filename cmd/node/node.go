@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -184,10 +185,16 @@ func (n *Node) newConsole() (err error) {
 func (n *Node) listen(key, addr string) (net.Listener, error) {
 	ln, err := n.deps.Listen("tcp", addr)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w: free the address or choose another", key, err)
+		return nil, fmt.Errorf("%s: %w: free the address or choose another (in the file, by HEARSAY_%s, or by a flag of serve)", key, err, envName(key))
 	}
 	n.closers = append(n.closers, func() { _ = ln.Close() })
 	return ln, nil
+}
+
+// envName is the environment's name of a key, without its prefix.
+func envName(key string) string {
+	key, _, _ = strings.Cut(key, " ")
+	return strings.ToUpper(strings.ReplaceAll(key, ".", "_"))
 }
 
 // Close frees what New opened, for a node that is not run.
@@ -215,11 +222,25 @@ func (n *Node) Run(ctx context.Context) error {
 	p.add("proxy", 40*time.Second, n.proxy.Run)
 	n.log.Info().Str("id", string(n.id)).Str("api", n.apiListener.Addr().String()).Str("admin", n.adminListener.Addr().String()).
 		Str("cluster", n.clusterAddr).Str("version", Version()).Msg("router started")
-	stop := context.AfterFunc(ctx, func() { n.stopping.Store(true) })
-	defer stop()
-	err := p.run(ctx)
+	for _, pool := range n.store.View().Pools {
+		n.log.Info().Str("pool", pool.Spec.Name).Str("model", pool.Spec.Model).Str("policy", pool.Spec.Policy).
+			Int("replicas", len(pool.Replicas)).Msg("pool configured")
+	}
+	err := p.run(n.unready(ctx))
 	n.log.Info().Err(err).Msg("router stopped")
 	return err
+}
+
+// unready ends later than ctx: in between this router says that it is not ready
+// and still serves, so that balancers stop sending before it stops accepting.
+func (n *Node) unready(ctx context.Context) context.Context {
+	later, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	context.AfterFunc(ctx, func() {
+		n.stopping.Store(true)
+		n.log.Info().Dur("delay_ms", n.cfg.API.DrainDelay).Msg("stopping: no longer ready")
+		time.AfterFunc(n.cfg.API.DrainDelay, cancel)
+	})
+	return later
 }
 
 // Ready reports whether this router should get traffic, and what is missing.
@@ -232,7 +253,7 @@ func (n *Node) Ready() (bool, []string) {
 		reasons = append(reasons, "first sketch snapshot")
 	}
 	if !n.factsLoaded() {
-		reasons = append(reasons, "committed facts")
+		reasons = append(reasons, n.unformed())
 	}
 	return len(reasons) == 0, reasons
 }
@@ -243,6 +264,15 @@ const factsGrace = 5 * time.Second
 
 func (n *Node) factsLoaded() bool {
 	return n.raft.Facts().Index > 0 || time.Since(n.started) > factsGrace
+}
+
+// unformed says what the committed facts wait for.
+func (n *Node) unformed() string {
+	seen := len(n.peers()) + 1
+	if expect := n.cfg.Cluster.BootstrapExpect; seen < expect {
+		return fmt.Sprintf("committed facts: %d of the %d routers that found a cluster are here (cluster.bootstrap_expect)", seen, expect)
+	}
+	return "committed facts"
 }
 
 // newObserve makes loop 0.

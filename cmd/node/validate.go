@@ -35,6 +35,7 @@ func (c *Config) Validate() error {
 	if _, port, err := net.SplitHostPort(c.Listen.Cluster); err == nil && port == "65535" {
 		v.add("listen.cluster", "port 65535 leaves no next port for the mesh")
 	}
+	v.ports(c)
 	if c.Cluster.Name == "" {
 		v.add("cluster.name", "is empty")
 	}
@@ -73,6 +74,49 @@ func (c *Config) Validate() error {
 	return errors.Join(v...)
 }
 
+// CheckFiles reports which of the files that the configuration names can't be used
+// on this machine.
+func (c *Config) CheckFiles() error {
+	var v faults
+	for key, path := range map[string]string{"cluster.secret_file": c.Cluster.SecretFile, "admin.token_file": c.Admin.TokenFile} {
+		if _, err := readSecret(path); err != nil {
+			v.add(key, "%v", err)
+		}
+	}
+	return errors.Join(v...)
+}
+
+// ports reports listen addresses that take each other's port. The mesh is on the
+// port after the cluster's.
+func (f *faults) ports(c *Config) {
+	type taken struct{ key, host string }
+	used := map[int]taken{}
+	use := func(key, addr string, next int) {
+		host, port, err := net.SplitHostPort(addr)
+		if err != nil {
+			return
+		}
+		n, err := strconv.Atoi(port)
+		if err != nil || n == 0 {
+			return
+		}
+		other, ok := used[n+next]
+		if ok && (host == other.host || unspecified(host) || unspecified(other.host)) {
+			f.add(key, "port %d is %s's too", n+next, other.key)
+		}
+		used[n+next] = taken{key, host}
+	}
+	use("listen.api", c.Listen.API, 0)
+	use("listen.admin", c.Listen.Admin, 0)
+	use("listen.cluster", c.Listen.Cluster, 0)
+	use("listen.cluster (the mesh, on the next port)", c.Listen.Cluster, 1)
+}
+
+func unspecified(host string) bool {
+	ip, err := netip.ParseAddr(host)
+	return host == "" || err == nil && ip.IsUnspecified()
+}
+
 func (c *Config) validatePools(v *faults) {
 	names := map[string]string{} // model name or alias -> pool
 	seen := map[string]bool{}
@@ -93,7 +137,11 @@ func (c *Config) validatePools(v *faults) {
 		}
 		for _, n := range append([]string{p.Model}, p.Aliases...) {
 			if other, ok := names[n]; ok && n != "" {
-				v.add(at+".aliases", "%q already names pool %q", n, other)
+				key := at + ".aliases"
+				if n == p.Model {
+					key = at + ".model"
+				}
+				v.add(key, "%q already names pool %q", n, other)
 			}
 			names[n] = p.Name
 		}

@@ -212,7 +212,16 @@ func TestWrites(t *testing.T) {
 		t.Errorf("undrain by URL: %+v", c)
 	}
 	call("POST", "/admin/v1/replicas/nobody/drain", "", 404)
-	call("DELETE", "/admin/v1/replicas/127.0.0.1:8000", "", 200)
+	if out := call("DELETE", "/admin/v1/replicas/127.0.0.1:8000", "", 409); !strings.Contains(out, "configuration file") {
+		t.Errorf("removing a static replica: %s", out)
+	}
+	call("DELETE", "/admin/v1/replicas/nobody", "", 404)
+	facts := state.NewFacts()
+	facts.Index, facts.Replicas["h:1"] = 9, state.Replica{ID: "h:1", Pool: "chat", URL: "http://h:1"}
+	f.store.SetFacts(facts)
+	call("DELETE", "/admin/v1/replicas/h:1", "", 200)
+	call("GET", "/admin/v1/decisions?pool=other", "", 404)
+	call("POST", "/admin/v1/replicas", `{"url":"http://h:2"}`, 200)
 	call("PUT", "/admin/v1/log-level", `{"level":"debug"}`, 200)
 	if f.level != "debug" {
 		t.Errorf("level: %q", f.level)

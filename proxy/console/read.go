@@ -22,12 +22,18 @@ func (s *Server) status(w http.ResponseWriter, _ *http.Request) {
 			out.Warn = append(out.Warn, fmt.Sprintf("router %s: %s", m.Name, m.Degraded))
 		}
 	}
-	if info.Raft.Leader == "" {
+	switch {
+	case info.Raft.ClusterID == "":
+		out.Warn = append(out.Warn, "the cluster is not founded yet: requests are served, edits get 503")
+	case len(info.Raft.Voters) == 1 && out.Alive > 1:
+		out.Warn = append(out.Warn, "one voter: while it is away edits get 503 (requests flow); three routers make three voters")
+	}
+	if info.Raft.Leader == "" && info.Raft.ClusterID != "" {
 		out.Warn = append(out.Warn, "no leader: requests flow, targets are frozen, writes get 503")
 	}
 	for _, r := range s.replicasOf("") {
 		if r.State != stateReady {
-			out.Warn = append(out.Warn, fmt.Sprintf("replica %s: %s %s", r.ID, r.State, r.Reason))
+			out.Warn = append(out.Warn, fmt.Sprintf("replica %s is %s: %s", r.ID, r.State, r.Reason))
 		}
 	}
 	respond(w, http.StatusOK, out)
@@ -166,6 +172,10 @@ func (s *Server) models(w http.ResponseWriter, _ *http.Request) {
 
 func (s *Server) decisions(w http.ResponseWriter, r *http.Request) {
 	pool := r.URL.Query().Get("pool")
+	if pool != "" && s.pool(pool) == nil {
+		unknownPool(w, pool)
+		return
+	}
 	out := []Decision{}
 	for _, d := range s.node.View().Facts.Decisions {
 		if pool != "" && d.Pool != pool {

@@ -88,6 +88,9 @@ func (s *Server) addReplica(w http.ResponseWriter, r *http.Request) {
 	if !body(w, r, &req) {
 		return
 	}
+	if v := s.node.View(); req.Pool == "" && len(v.Pools) == 1 {
+		req.Pool = v.Pools[0].Spec.Name
+	}
 	rep, err := s.operate.Replica(req.Pool, req.URL)
 	if err != nil {
 		fail(w, http.StatusBadRequest, "invalid", err.Error())
@@ -99,9 +102,23 @@ func (s *Server) addReplica(w http.ResponseWriter, r *http.Request) {
 }
 
 func (s *Server) removeReplica(w http.ResponseWriter, r *http.Request) {
+	id := s.findID(r.PathValue("id"))
+	v := s.node.View()
+	if _, ok := v.Facts.Replicas[id]; !ok {
+		if v.Replica(id) == nil {
+			unknownReplica(w, id)
+		} else {
+			fail(w, http.StatusConflict, "static", string(id)+" stands in the configuration file: take it out there on every router, or drain it")
+		}
+		return
+	}
 	c := command(r, state.CommandRemoveReplica)
-	c.Of = s.findID(r.PathValue("id"))
+	c.Of = id
 	s.commit(w, r, c)
+}
+
+func unknownReplica(w http.ResponseWriter, id state.ReplicaID) {
+	fail(w, http.StatusNotFound, "unknown", "no replica "+string(id)+": see hearsay replicas")
 }
 
 // findID takes a replica's id, or its URL in any spelling.
@@ -132,7 +149,7 @@ func (s *Server) setDrain(w http.ResponseWriter, r *http.Request, on bool) {
 	id := s.findID(r.PathValue("id"))
 	rep := s.node.View().Replica(id)
 	if rep == nil {
-		fail(w, http.StatusNotFound, "unknown", "no replica "+string(id)+": see hearsay replicas")
+		unknownReplica(w, id)
 		return
 	}
 	if req.Reason == "" {
@@ -171,7 +188,7 @@ func (s *Server) setDrain(w http.ResponseWriter, r *http.Request, on bool) {
 func (s *Server) flush(w http.ResponseWriter, r *http.Request) {
 	id := s.findID(r.PathValue("id"))
 	if s.node.View().Replica(id) == nil {
-		fail(w, http.StatusNotFound, "unknown", "no replica "+string(id)+": see hearsay replicas")
+		unknownReplica(w, id)
 		return
 	}
 	s.operate.Flush(id)

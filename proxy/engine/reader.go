@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"syscall"
 
 	"github.com/hearsay-llm/hearsay/state"
 )
@@ -49,6 +50,7 @@ func (rd *Reader) Read(ctx context.Context, r state.Replica) state.Reading {
 			out.Err = short(err)
 			var st errStatus
 			out.Loading = errors.As(err, &st) && int(st) == http.StatusServiceUnavailable
+			out.Refused = errors.Is(err, syscall.ECONNREFUSED)
 			return out
 		}
 		kind = k
@@ -73,6 +75,7 @@ func (rd *Reader) Read(ctx context.Context, r state.Replica) state.Reading {
 			// status means only that it can't be read.
 			out.Loading = int(st) == http.StatusServiceUnavailable
 		} else {
+			out.Refused = errors.Is(err, syscall.ECONNREFUSED)
 			rd.forget(r.URL)
 		}
 		return out

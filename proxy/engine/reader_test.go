@@ -108,7 +108,11 @@ func TestUnreadableIsNotIdle(t *testing.T) {
 	rd := NewReader(http.DefaultClient, func(string) string { return "" })
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
-	f("refused", rd.Read(ctx, state.Replica{ID: "a", URL: "http://127.0.0.1:1", Engine: state.EngineAuto}), false)
+	dead := rd.Read(ctx, state.Replica{ID: "a", URL: "http://127.0.0.1:1", Engine: state.EngineAuto})
+	f("refused", dead, false)
+	if !dead.Refused {
+		t.Errorf("a refused connection: %+v", dead)
+	}
 }
 
 func TestCredentialIsSent(t *testing.T) {

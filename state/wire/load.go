@@ -70,6 +70,7 @@ const maxAdapters = 1024
 const (
 	readingOK = 1 << iota
 	readingLoading
+	readingRefused
 )
 
 // AppendReadings appends readings as their readers took them.
@@ -89,6 +90,9 @@ func AppendReadings(dst []byte, list []state.Reading) []byte {
 			}
 			if x.Loading {
 				flags |= readingLoading
+			}
+			if x.Refused {
+				flags |= readingRefused
 			}
 			e.byte(flags)
 			e.str(x.Err)
@@ -122,7 +126,7 @@ func (d *Decoder) Readings(b []byte) ([]state.Reading, error) {
 			x.At.Boot = r.boot()
 			x.At.At = r.duration()
 			flags := r.byte()
-			x.OK, x.Loading = flags&readingOK != 0, flags&readingLoading != 0
+			x.OK, x.Loading, x.Refused = flags&readingOK != 0, flags&readingLoading != 0, flags&readingRefused != 0
 			x.Err = r.str()
 			x.Kind = state.EngineKind(r.str())
 			x.Version = r.str()

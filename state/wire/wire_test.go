@@ -111,7 +111,7 @@ func TestEveryMessageComesBackAsItWas(t *testing.T) {
 			x := state.UnknownReading(state.ReplicaID(genID(t, "replica")))
 			x.Reader = state.RouterID(genID(t, "reader"))
 			x.At = state.Stamp{Boot: genBoot(t, "boot"), At: genDuration(t, "at")}
-			x.OK, x.Loading = rapid.Bool().Draw(t, "ok"), rapid.Bool().Draw(t, "loading")
+			x.OK, x.Loading, x.Refused = rapid.Bool().Draw(t, "ok"), rapid.Bool().Draw(t, "loading"), rapid.Bool().Draw(t, "refused")
 			x.Err, x.Kind, x.Version = genID(t, "err"), state.EngineVLLM, "0.9"
 			x.Started, x.Running = 1.7e9+0.25, rapid.Float64().Draw(t, "running")
 			x.Adapters = rapid.SampledFrom([][]string{nil, {"a"}, {"a", "b", "a"}}).Draw(t, "adapters")

@@ -98,7 +98,7 @@ func (p *Procs) router(i int, ports []int) (*Proc, error) {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "node: {name: %s, data_dir: %q}\n", name, filepath.Join(p.cfg.Dir, name))
 	fmt.Fprintf(&b, "listen: {api: \"127.0.0.1:%d\", admin: \"127.0.0.1:%d\", cluster: \"127.0.0.1:%d\"}\n", ports[0], ports[1], ports[2])
-	fmt.Fprintf(&b, "api: {debug: true}\n")
+	fmt.Fprintf(&b, "api: {debug: true, drain_delay: 0s}\n")
 	join, _ := json.Marshal(p.join)
 	if len(p.join) == 1 {
 		join = []byte("[]")
