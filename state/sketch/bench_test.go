@@ -79,17 +79,3 @@ func BenchmarkApplyTouch(b *testing.B) {
 		x.Apply(Op{Kind: OpTouch, Replica: "replica-7", Boot: 2, Seq: uint64(n), Stamp: state.Stamp{Boot: 2, At: t}, Mark: m[99].Hash}, at(t))
 	}
 }
-
-func TestLookupAllocatesNothing(t *testing.T) {
-	x, m, slots := filled(t, 64, 100, 2)
-	dst := make([]Match, len(slots))
-	now := at(3 * time.Second)
-	if n := testing.AllocsPerRun(100, func() { x.Lookup(dst, m, slots, now) }); n != 0 {
-		t.Errorf("%v allocations", n)
-	}
-	for i := range dst {
-		if want := max(1, 100*(i+1)/64); dst[i].Live != want {
-			t.Errorf("replica %d: %d marks, want %d", i, dst[i].Live, want)
-		}
-	}
-}
