@@ -63,7 +63,7 @@ bench: ## Go benchmarks of the parts on the request path (minutes)
 	$(GO) test -run '^$$' -bench . -benchmem ./state/... ./routing/... ./proxy/...
 
 .PHONY: replay-mooncake
-replay-mooncake: build ## 3 routers, 8 engines, the Mooncake conversation trace, by policy and rate (about an hour)
+replay-mooncake: build ## 3 routers, 8 engines, the Mooncake conversation trace, by policy and rate (about an hour; see docs/benchmarks.md)
 	$(GO) run ./test/bench/mooncake -bin $(BIN)
 
 .PHONY: cover
