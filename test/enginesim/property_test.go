@@ -36,7 +36,7 @@ func TestPoolAgreesWithNaiveModel(t *testing.T) {
 		t.Repeat(map[string]func(*rapid.T){
 			"take": func(t *rapid.T) {
 				if len(n.free) == 0 {
-					t.Skip()
+					t.Skip("no block is free: another step is drawn")
 				}
 				want := n.free[0]
 				n.free = n.free[1:]
@@ -68,7 +68,7 @@ func TestPoolAgreesWithNaiveModel(t *testing.T) {
 			},
 			"publish": func(t *rapid.T) {
 				if len(held) == 0 {
-					t.Skip()
+					t.Skip("nothing is held: another step is drawn")
 				}
 				b := held[rapid.IntRange(0, len(held)-1).Draw(t, "held")]
 				c := name()
@@ -79,7 +79,7 @@ func TestPoolAgreesWithNaiveModel(t *testing.T) {
 			},
 			"release": func(t *rapid.T) {
 				if len(held) == 0 {
-					t.Skip()
+					t.Skip("nothing is held: another step is drawn")
 				}
 				i := rapid.IntRange(0, len(held)-1).Draw(t, "held")
 				b := held[i]
@@ -91,7 +91,7 @@ func TestPoolAgreesWithNaiveModel(t *testing.T) {
 			},
 			"clear": func(t *rapid.T) {
 				if rapid.IntRange(0, 9).Draw(t, "rarely") > 0 {
-					t.Skip()
+					t.Skip("clearing is rare: another step is drawn")
 				}
 				clear(n.content)
 				p.clear()
@@ -229,7 +229,7 @@ func TestHitsAreTrueAndBlocksConserved(t *testing.T) {
 			"step": func(*rapid.T) { step() },
 			"abort": func(t *rapid.T) {
 				if len(all) == 0 {
-					t.Skip()
+					t.Skip("nothing runs: another step is drawn")
 				}
 				if s := all[rapid.IntRange(0, len(all)-1).Draw(t, "which")]; c.Abort(s) {
 					aborted[s] = true
@@ -237,7 +237,7 @@ func TestHitsAreTrueAndBlocksConserved(t *testing.T) {
 			},
 			"clear": func(t *rapid.T) {
 				if rapid.IntRange(0, 9).Draw(t, "rarely") > 0 {
-					t.Skip()
+					t.Skip("clearing is rare: another step is drawn")
 				}
 				c.ClearCache()
 				clear(sh.content)
