@@ -28,7 +28,7 @@ type Deps struct {
 	// NoDate leaves the Date header out of answers: in a bubble the HTTP library's
 	// date clock would never end.
 	NoDate bool
-	// Reader replaces the engine reader's polling interval; 0: its default.
+	// ReadEvery is the time between two readings of an engine; 0: the default.
 	ReadEvery time.Duration
 }
 

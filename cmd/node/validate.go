@@ -63,6 +63,9 @@ func (c *Config) Validate() error {
 	if c.API.MaxHeader < 1<<10 {
 		v.add("api.max_header", "is %d bytes: at least 1KiB", c.API.MaxHeader)
 	}
+	if c.API.DrainDelay < 0 {
+		v.add("api.drain_delay", "is %v: 0s or more", c.API.DrainDelay)
+	}
 	if c.API.MaxConnections < 1 {
 		v.add("api.max_connections", "is %d: at least 1", c.API.MaxConnections)
 	}

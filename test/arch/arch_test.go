@@ -38,7 +38,7 @@ var exact = map[string]bool{"proxy": true, "routing": true, "state": true, "rout
 
 // confined names third-party packages whose types stay in one place.
 var confined = map[string][]string{
-	"github.com/valyala/fasthttp":     {"proxy", "proxy/console"},
+	"github.com/valyala/fasthttp":     {"proxy"},
 	"github.com/hashicorp/memberlist": {"cluster/gossip"},
 	"github.com/hashicorp/raft":       {"cluster/consensus"},
 	"github.com/hashicorp/raft-wal":   {"cluster/consensus"},
