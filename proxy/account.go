@@ -89,6 +89,9 @@ func (j *Job) learn(r *Result) {
 	s := a.sample
 	if r.HasUsage {
 		j.ratio.Learn(j.total, u.InputTotal)
+		if c.counted != nil {
+			c.counted(j.pool.Spec.UpstreamName(), j.total, u.InputTotal)
+		}
 		c.metrics.tokens.WithLabelValues(pool, "input").Add(float64(u.InputTotal))
 		c.metrics.tokens.WithLabelValues(pool, "output").Add(float64(u.Output))
 		s.PromptTokens = u.InputTotal

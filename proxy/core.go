@@ -32,7 +32,7 @@ type Index interface {
 
 // Calibration learns from what came of requests, as *routing.Calibration does.
 type Calibration interface {
-	Observe(routing.Sample)
+	Observe(routing.Sample) bool
 	ObserveOutput(pool string, maxTokens, output int)
 }
 
@@ -70,7 +70,10 @@ type CoreConfig struct {
 	Index       Index       // nil: nothing is remembered of prefixes
 	Calibration Calibration // nil: nothing is learned of replicas
 	Reporter    Reporter    // nil: nobody hears of outcomes
-	Now         func() time.Time
+	// Counted hears how many tokens an engine made of a prompt, after Ratios has
+	// learned it. It is called on the request path; nil: nobody.
+	Counted func(model string, depth prefix.Mark, tokens int)
+	Now     func() time.Time
 }
 
 // Validate reports what is missing.
@@ -97,6 +100,7 @@ type Core struct {
 	index    Index
 	cal      Calibration
 	reporter Reporter
+	counted  func(model string, depth prefix.Mark, tokens int)
 	now      func() time.Time
 	metrics  *metrics
 	picks    *Picks
@@ -111,7 +115,7 @@ func newCore(cfg CoreConfig, picks int, m *metrics) *Core {
 	}
 	return &Core{
 		store: cfg.Store, picker: cfg.Picker, ratios: cfg.Ratios, index: cfg.Index, cal: cfg.Calibration,
-		reporter: cfg.Reporter, now: cfg.Now, metrics: m, picks: newPicks(picks), started: time.Now(),
+		reporter: cfg.Reporter, counted: cfg.Counted, now: cfg.Now, metrics: m, picks: newPicks(picks), started: time.Now(),
 		jobs: sync.Pool{New: func() any { return &Job{} }},
 	}
 }

@@ -114,11 +114,6 @@ func (inOrder) Pick(c *routing.Choice, req *routing.Request, _ *state.View, now 
 	return nil
 }
 
-// learning is a routing.Calibration as the core wants it.
-type learning struct{ *routing.Calibration }
-
-func (l learning) Observe(s routing.Sample) { l.Calibration.Observe(s) }
-
 // reports records what a Reporter hears.
 type reports struct {
 	mu   sync.Mutex
@@ -194,7 +189,7 @@ func newRig(t testing.TB, w wire, handlers []func(e *engine, in *incoming) bool,
 	cfg.Core.Store, cfg.Core.Index = g.store, g.index
 	if cfg.Core.Picker == nil { // the real one
 		g.cal = routing.NewCalibration()
-		cfg.Core.Picker, cfg.Core.Calibration = routing.NewPicker(routing.Config{}, g.index, g.cal), learning{g.cal}
+		cfg.Core.Picker, cfg.Core.Calibration = routing.NewPicker(routing.Config{}, g.index, g.cal), g.cal
 	}
 	var list []state.Replica
 	for i, h := range handlers {

@@ -146,13 +146,13 @@ func (c *Calibration) Forget(slot state.Slot, id state.ReplicaID) {
 
 // Observe takes a sample. Those that say nothing of the replica's speed are
 // skipped, and counted: retried ones, those across a restart, and those whose pick
-// went by old load.
-func (c *Calibration) Observe(s Sample) {
+// went by old load. It reports whether the sample was taken.
+func (c *Calibration) Observe(s Sample) bool {
 	ttft := s.TTFT > 0 && s.ViewAge <= maxViewAge
 	itl := s.ITL > 0 && s.ITLBatch >= 1
 	if s.Retried || s.Restarted || (!ttft && !itl) {
 		c.skipped.Add(1)
-		return
+		return false
 	}
 	f := c.fitOf(s.Slot, s.Replica, s.Pool)
 	f.mu.Lock()
@@ -169,10 +169,13 @@ func (c *Calibration) Observe(s Sample) {
 		c.updatePrior(s.Pool, p)
 	}
 	c.observed.Add(1)
+	return true
 }
 
-// Seed takes another router's figures of a replica that has not been observed
-// here. It reports false when it has been, or when the figures are no numbers.
+// Seed takes figures of a replica that rest on more samples than what is known of
+// it here: another router's, or this one's before a restart. Figures without
+// samples are taken only while nothing is known. It reports false when it knows
+// better, or when the figures are no numbers.
 func (c *Calibration) Seed(slot state.Slot, id state.ReplicaID, pool string, p Params) bool {
 	p, ok := clamp(p)
 	if !ok {
@@ -181,11 +184,11 @@ func (c *Calibration) Seed(slot state.Slot, id state.ReplicaID, pool string, p P
 	f := c.fitOf(slot, id, pool)
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.fit.samples > 0 {
+	if n := f.fit.samples; n > 0 && n >= p.Samples {
 		return false
 	}
 	f.fit = newFit(p)
-	p.Samples = 0
+	f.fit.trust(p.Samples)
 	f.params.Store(&p)
 	return true
 }

@@ -49,6 +49,19 @@ func newFit(p Params) fit {
 	return f
 }
 
+// trust is how sure a fit is whose parameters rest on so many samples.
+func (f *fit) trust(samples int) {
+	f.samples = samples
+	// Each sample adds information about as much as the prior holds; past some tens,
+	// what the parameters wander by keeps it from getting surer.
+	share := 1 / (1 + float64(min(samples, 50)))
+	for _, k := range []*filter{&f.ttft, &f.itl} {
+		for i := range k.n {
+			k.p[i][i] *= share
+		}
+	}
+}
+
 // observeTTFT learns from one time to first token.
 func (f *fit) observeTTFT(s *Sample) {
 	y := float64(s.TTFT) / float64(time.Millisecond)

@@ -1,6 +1,7 @@
 package routing
 
 import (
+	"maps"
 	"math"
 	"sync"
 	"sync/atomic"
@@ -59,29 +60,14 @@ func (o *outputs) get(pool string, maxTokens int) int {
 }
 
 func (o *outputs) observe(pool string, maxTokens, output int) {
-	if output <= 0 {
+	if output <= 0 || output > maxOutput {
 		return
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	old := o.pools.Load()
-	var c *outputClasses
-	if old != nil {
-		c = (*old)[pool]
-	}
+	c := o.of(pool)
 	if c == nil {
-		m := map[string]*outputClasses{}
-		if old != nil {
-			if len(*old) >= maxOutputPools {
-				return
-			}
-			for k, v := range *old {
-				m[k] = v
-			}
-		}
-		c = &outputClasses{}
-		m[pool] = c
-		o.pools.Store(&m)
+		return
 	}
 	cell := &c[outputClass(maxTokens)]
 	mean := float64(output)
@@ -91,3 +77,62 @@ func (o *outputs) observe(pool string, maxTokens, output int) {
 	}
 	cell.Store(math.Float64bits(mean))
 }
+
+// of returns a pool's means, made on first use; nil when there are too many pools.
+// The caller holds mu.
+func (o *outputs) of(pool string) *outputClasses {
+	old := o.pools.Load()
+	if old == nil {
+		old = &map[string]*outputClasses{}
+	}
+	if c := (*old)[pool]; c != nil {
+		return c
+	}
+	if len(*old) >= maxOutputPools {
+		return nil
+	}
+	next := maps.Clone(*old)
+	next[pool] = &outputClasses{}
+	o.pools.Store(&next)
+	return next[pool]
+}
+
+// OutputClasses is the number of classes of bounds by which outputs are learned.
+const OutputClasses = len(outputClasses{})
+
+// EachOutput gives the mean output tokens learned of every pool, by class of the
+// client's bound; 0 = none seen.
+func (c *Calibration) EachOutput(yield func(pool string, means [OutputClasses]float64) bool) {
+	m := c.outputs.pools.Load()
+	if m == nil {
+		return
+	}
+	for pool, cells := range *m {
+		var means [OutputClasses]float64
+		for i := range cells {
+			means[i] = math.Float64frombits(cells[i].Load())
+		}
+		if !yield(pool, means) {
+			return
+		}
+	}
+}
+
+// SeedOutput takes another router's means for the classes of which none was seen
+// here.
+func (c *Calibration) SeedOutput(pool string, means [OutputClasses]float64) {
+	c.outputs.mu.Lock()
+	defer c.outputs.mu.Unlock()
+	cells := c.outputs.of(pool)
+	if cells == nil {
+		return
+	}
+	for i, mean := range means {
+		if mean >= 1 && mean <= maxOutput && cells[i].Load() == 0 {
+			cells[i].Store(math.Float64bits(mean))
+		}
+	}
+}
+
+// maxOutput bounds what is believed of answers, tokens.
+const maxOutput = 1 << 24
