@@ -76,6 +76,8 @@ type Config struct {
 	// listener's, or this machine's first address when that is unspecified.
 	Advertise string
 
+	Lessons Lessons // nil: none are told or learned
+
 	Log        zerolog.Logger
 	Registerer prometheus.Registerer // nil: no metrics
 
@@ -87,6 +89,7 @@ type Config struct {
 	Silence      time.Duration // after it a router's rows go; default 2 s
 	WarmBound    time.Duration // ready after it without a snapshot; default 5 s
 	SnapshotRate int           // bytes a second, all peers together; default 8 MiB
+	LessonRate   int           // own lessons told a second; of more a random part; default 64
 	AllPairs     int           // up to so many routers each has a stream to every other; default 32
 }
 
@@ -131,6 +134,9 @@ func (c *Config) setDefaults() {
 	def(&c.WarmBound, 5*time.Second)
 	if c.SnapshotRate <= 0 {
 		c.SnapshotRate = 8 << 20
+	}
+	if c.LessonRate <= 0 {
+		c.LessonRate = 64
 	}
 	if c.AllPairs <= 0 {
 		c.AllPairs = 32

@@ -45,6 +45,7 @@ type Gossip struct {
 	greet   bool                        // guarded by mu; a stream came up, or facts changed: full rows are due
 	resume  bool                        // guarded by mu; a peer said where to begin
 	out     outbox                      // the sender goroutine's own
+	taught  map[state.BootID]*taught    // the apply loop's own
 }
 
 // peer is a router we have a stream to. All fields are guarded by Gossip.mu.
@@ -61,6 +62,8 @@ type peer struct {
 	snapshot  *snapshot
 	chunk     int       // next of the snapshot to send
 	beganAt   time.Time // the sender goroutine's own: its last snapshot
+	untaught  bool      // it waits for summaries of what was learned
+	lessons   [][]byte  // the sender goroutine's own: those it was not sent yet
 
 	askedAt time.Time // we asked it to resume
 }
@@ -128,7 +131,7 @@ func New(cfg Config, store Store, index Index, mesh Mesh) (*Gossip, error) {
 		inbox: make(chan inbound, inboxSize), stopped: make(chan struct{}), poke: make(chan struct{}, 1),
 		ready: make(chan struct{}), peers: map[state.RouterID]*peer{}, heard: map[state.RouterID]hearsay{},
 		cursors: map[state.BootID]cursor{}, retired: map[state.BootID]time.Time{},
-		fresh: map[state.ReplicaID]reading{},
+		fresh: map[state.ReplicaID]reading{}, taught: map[state.BootID]*taught{},
 	}
 	g.roster = &roster{
 		cfg: &g.cfg, log: log, metrics: g.metrics, changed: g.wake, packet: g.packet,
@@ -151,7 +154,7 @@ func New(cfg Config, store Store, index Index, mesh Mesh) (*Gossip, error) {
 func (g *Gossip) Attach(e Events) {
 	for _, k := range []wire.Kind{
 		wire.KindRows, wire.KindReadings, wire.KindOps, wire.KindResume, wire.KindSnapshotChunk,
-		wire.KindSnapshotEnd, wire.KindBeacon, wire.KindBeaconReply,
+		wire.KindSnapshotEnd, wire.KindBeacon, wire.KindBeaconReply, wire.KindLessons,
 	} {
 		e.Handle(k, func(from state.RouterID, boot state.BootID, payload []byte) { g.frame(k, from, boot, payload) })
 	}

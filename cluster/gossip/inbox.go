@@ -149,6 +149,12 @@ func (g *Gossip) take(dec *wire.Decoder, in *inbound) error {
 		if p := g.peerOf(in); p != nil {
 			g.resumed(p, m)
 		}
+	case wire.KindLessons:
+		m, err := dec.Lessons(in.payload)
+		if err != nil {
+			return err
+		}
+		g.takeLessons(&m, in)
 	case wire.KindBeacon:
 		m, err := dec.Beacon(in.payload)
 		if err != nil {

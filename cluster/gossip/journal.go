@@ -176,6 +176,10 @@ func (g *Gossip) snapshots(now time.Time) {
 	budget := g.cfg.SnapshotRate / int(time.Second/snapshotEvery)
 	open := false
 	for _, p := range g.streams() {
+		if g.sendSummaries(p, now, &budget) {
+			open = true
+			continue
+		}
 		for {
 			g.mu.Lock()
 			s, i := p.snapshot, p.chunk
@@ -219,6 +223,7 @@ func (g *Gossip) snapshots(now time.Time) {
 func (g *Gossip) resumed(p *peer, m wire.Resume) {
 	head := g.index.Journal().Head()
 	g.mu.Lock()
+	p.untaught = !m.Tail && g.cfg.Lessons != nil // else the one it follows tells it
 	switch {
 	case m.Tail:
 		p.following, p.snapshot = true, nil

@@ -12,6 +12,7 @@ type metrics struct {
 	dropped  *prometheus.CounterVec
 	refused  *prometheus.CounterVec
 	ops      *prometheus.CounterVec
+	lessons  *prometheus.CounterVec
 	members  *prometheus.GaugeVec
 	degraded *prometheus.GaugeVec
 
@@ -37,6 +38,9 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		ops: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "hearsay_gossip_ops_total", Help: "Sketch ops heard from other routers, by whether they were news.",
 		}, []string{"result"}),
+		lessons: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "hearsay_gossip_lessons_total", Help: "Lessons of requests heard from other routers, by whether they were news.",
+		}, []string{"result"}),
 		members: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "hearsay_members", Help: "Routers known to membership, this one included, by state.",
 		}, []string{"state"}),
@@ -46,12 +50,12 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	}
 	for _, k := range []wire.Kind{
 		wire.KindRows, wire.KindReadings, wire.KindOps, wire.KindResume, wire.KindSnapshotChunk,
-		wire.KindSnapshotEnd, wire.KindBeacon, wire.KindBeaconReply,
+		wire.KindSnapshotEnd, wire.KindBeacon, wire.KindBeaconReply, wire.KindLessons,
 	} {
 		m.out[k] = m.bytes.WithLabelValues("out", k.String())
 		m.in[k] = m.bytes.WithLabelValues("in", k.String())
 	}
-	for _, r := range []string{"queue", "inbox", "malformed", "unknown_op", "old_boot", "members"} {
+	for _, r := range []string{"queue", "inbox", "malformed", "unknown_op", "old_boot", "members", "lessons"} {
 		m.dropped.WithLabelValues(r)
 	}
 	for _, r := range []string{"secret", "cluster", "scheme", "version", "malformed"} {
@@ -59,6 +63,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	}
 	for _, r := range []string{"news", "repeated"} {
 		m.ops.WithLabelValues(r)
+		m.lessons.WithLabelValues(r)
 	}
 	for _, s := range []MemberState{Alive, Dead, Left} {
 		m.members.WithLabelValues(string(s))
@@ -67,7 +72,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		m.degraded.WithLabelValues(r)
 	}
 	if reg != nil {
-		reg.MustRegister(m.bytes, m.delay, m.dropped, m.refused, m.ops, m.members, m.degraded)
+		reg.MustRegister(m.bytes, m.delay, m.dropped, m.refused, m.ops, m.lessons, m.members, m.degraded)
 	}
 	return m
 }

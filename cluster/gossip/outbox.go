@@ -27,6 +27,7 @@ type outbox struct {
 	tickAt              time.Time
 	snapshotAt          time.Time
 	taken               *snapshot // the last one made
+	teacher             teacher
 
 	wanted  map[state.RouterID]bool // should have a stream; guarded by Gossip.mu
 	set     map[state.RouterID]string
@@ -43,7 +44,7 @@ func newOutbox(now time.Time) outbox {
 	return outbox{
 		told: map[state.ReplicaID]state.Row{}, versions: map[state.Slot]uint64{},
 		wanted: map[state.RouterID]bool{}, opsDirty: true,
-		fullAt: now, beaconAt: now, udpAt: now, tickAt: now,
+		fullAt: now, beaconAt: now, udpAt: now, tickAt: now, teacher: teacher{seq: 1, at: now},
 	}
 }
 
@@ -99,6 +100,7 @@ func (g *Gossip) step(now time.Time) (next time.Time) {
 	}
 	if g.resume {
 		g.resume, o.opsDirty, o.opsAt = false, true, now
+		o.snapshotAt = now // for summaries
 	}
 	g.mu.Unlock()
 	if !now.Before(o.beaconAt) {
@@ -121,6 +123,9 @@ func (g *Gossip) step(now time.Time) (next time.Time) {
 		}
 	}
 	g.readings(now)
+	if g.cfg.Lessons != nil && !now.Before(o.teacher.at) {
+		g.teach(now)
+	}
 	g.passOn(now)
 	if o.opsDirty && !now.Before(o.opsAt) {
 		g.journal(now)
@@ -133,6 +138,9 @@ func (g *Gossip) step(now time.Time) (next time.Time) {
 		if due.Before(next) {
 			next = due
 		}
+	}
+	if g.cfg.Lessons != nil && o.teacher.at.Before(next) {
+		next = o.teacher.at
 	}
 	if o.rowsDirty && o.rowsAt.Before(next) {
 		next = o.rowsAt
@@ -241,6 +249,9 @@ func (g *Gossip) tick(now time.Time) {
 	g.roster.prune(now)
 	if t := g.out.taken; t != nil && now.Sub(t.at) > reuse {
 		g.out.taken = nil
+	}
+	if now.Sub(g.out.teacher.takenAt) > reuse {
+		g.out.teacher.summaries = nil
 	}
 	members := g.roster.snapshot()
 	count := map[MemberState]int{Alive: 1}

@@ -42,13 +42,14 @@ const (
 	KindSnapshotEnd   Kind = 21
 	KindBeacon        Kind = 22
 	KindBeaconReply   Kind = 23
+	KindLessons       Kind = 24
 )
 
 var kindNames = map[Kind]string{
 	KindHello: "hello", KindProof: "proof", KindRefuse: "refuse", KindPing: "ping", KindPong: "pong",
 	KindCall: "call", KindReply: "reply", KindRows: "rows", KindReadings: "readings", KindOps: "ops",
 	KindResume: "resume", KindSnapshotChunk: "snapshot_chunk", KindSnapshotEnd: "snapshot_end",
-	KindBeacon: "beacon", KindBeaconReply: "beacon_reply",
+	KindBeacon: "beacon", KindBeaconReply: "beacon_reply", KindLessons: "lessons",
 }
 
 // String is the kind's name as metrics show it; "unknown" for a later release's.

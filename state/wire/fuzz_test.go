@@ -24,6 +24,9 @@ func FuzzDecoders(f *testing.F) {
 		})
 	}
 	f.Add(b.Append(nil, 1, 10))
+	f.Add(AppendLessons(nil, &Lessons{Boot: 7, Seq: 3, Lessons: []state.Lesson{
+		{Kind: state.LessonSpeed, Subject: "a", Pool: "p", Values: []float32{1, 2.5, 1e6}}, {Kind: 200, Subject: "a"},
+	}}))
 	f.Add(AppendHello(nil, &Hello{Router: "r1", Boot: 7, Nonce: make([]byte, 32), Keys: [][]byte{{1}}}))
 	f.Add(AppendBeacon(nil, &Beacon{Router: "r1", Boot: 7, Hears: []state.BootID{1, 2}}))
 	f.Add(AppendCall(nil, &Call{ID: 1, Method: "m", Payload: []byte("p")}))
@@ -60,6 +63,10 @@ func FuzzDecoders(f *testing.F) {
 				batch.Add(&m.Ops[i])
 			}
 			return batch.Append(nil, m.From, m.Next), err
+		})
+		round("lessons", func(b []byte) ([]byte, error) {
+			m, err := d.Lessons(b)
+			return AppendLessons(nil, &m), err
 		})
 		round("hello", func(b []byte) ([]byte, error) {
 			m, err := d.Hello(b)

@@ -136,6 +136,18 @@ func TestEveryMessageComesBackAsItWas(t *testing.T) {
 		got, err := d.Ops(b.Append(nil, m.From, m.Next))
 		same(t, got, m, err)
 	})
+	f("lessons", func(t *rapid.T) {
+		m := Lessons{Boot: genBoot(t, "boot"), Seq: rapid.Uint64().Draw(t, "seq"), Lessons: []state.Lesson{}}
+		for range rapid.IntRange(0, 8).Draw(t, "n") {
+			l := state.Lesson{Kind: state.LessonKind(rapid.Byte().Draw(t, "kind")), Subject: genID(t, "subject"), Pool: genID(t, "pool")}
+			for range rapid.IntRange(0, state.MaxLessonValues).Draw(t, "values") {
+				l.Values = append(l.Values, rapid.Float32().Draw(t, "value"))
+			}
+			m.Lessons = append(m.Lessons, l)
+		}
+		got, err := d.Lessons(AppendLessons(nil, &m))
+		same(t, got, m, err)
+	})
 	f("hello", func(t *rapid.T) {
 		m := Hello{
 			Router: "r1", Boot: genBoot(t, "boot"), Name: genID(t, "name"), Cluster: "default", ClusterID: genID(t, "id"),
@@ -283,7 +295,7 @@ func TestMetaFitsItsBound(t *testing.T) {
 
 func TestKindsHaveNames(t *testing.T) {
 	seen := map[string]bool{}
-	for _, r := range [][2]Kind{{KindHello, KindReply}, {KindRows, KindBeaconReply}} {
+	for _, r := range [][2]Kind{{KindHello, KindReply}, {KindRows, KindLessons}} {
 		for k := r[0]; k <= r[1]; k++ {
 			if name := k.String(); name == "unknown" || seen[name] {
 				t.Errorf("kind %d is called %q", k, name)
