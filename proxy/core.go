@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/hearsay-llm/hearsay/proxy/api"
@@ -73,7 +74,10 @@ type CoreConfig struct {
 	// Counted hears how many tokens an engine made of a prompt, after Ratios has
 	// learned it. It is called on the request path; nil: nobody.
 	Counted func(model string, depth prefix.Mark, tokens int)
-	Now     func() time.Time
+	// Sample takes the prompt of a pick now and then, to be judged by others. It is
+	// called on the request path and must not block; nil: nobody.
+	Sample func(Question)
+	Now    func() time.Time
 }
 
 // Validate reports what is missing.
@@ -101,6 +105,8 @@ type Core struct {
 	cal      Calibration
 	reporter Reporter
 	counted  func(model string, depth prefix.Mark, tokens int)
+	sample   func(Question)
+	sampleAt atomic.Int64 // Unix nanoseconds: when the next sample is due
 	now      func() time.Time
 	metrics  *metrics
 	picks    *Picks
@@ -115,7 +121,7 @@ func newCore(cfg CoreConfig, picks int, m *metrics) *Core {
 	}
 	return &Core{
 		store: cfg.Store, picker: cfg.Picker, ratios: cfg.Ratios, index: cfg.Index, cal: cfg.Calibration,
-		reporter: cfg.Reporter, counted: cfg.Counted, now: cfg.Now, metrics: m, picks: newPicks(picks), started: time.Now(),
+		reporter: cfg.Reporter, counted: cfg.Counted, sample: cfg.Sample, now: cfg.Now, metrics: m, picks: newPicks(picks), started: time.Now(),
 		jobs: sync.Pool{New: func() any { return &Job{} }},
 	}
 }
@@ -234,6 +240,7 @@ func (j *Job) Next() (*state.ReplicaView, error) {
 	r := j.choice.Replica
 	c.metrics.picks.WithLabelValues(j.pool.Spec.Name, j.choice.Reason).Inc()
 	j.tried = append(j.tried, r.ID)
+	j.sample(now)
 
 	a := attempt{open: true, began: now, sample: j.choice.Sample()}
 	a.sample.ViewAge, a.sample.Retried = rowsAge(v, now), len(j.tried) > 1

@@ -118,6 +118,8 @@ func (n *Node) newConsensus(meshAddr string) (err error) {
 				return nil, nil
 			}
 			return b, nil
+		case callPick:
+			return n.opinion.answer(payload)
 		default:
 			return nil, fmt.Errorf("unknown method %q", method)
 		}

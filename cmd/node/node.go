@@ -52,6 +52,7 @@ type Node struct {
 	scale   *autoscale.Loop
 	proxy   *proxy.Server
 	console *console.Server
+	opinion *opinions
 
 	apiListener, adminListener net.Listener
 	clusterAddr                string // where others reach memberlist; the mesh is on the next port
@@ -133,10 +134,11 @@ func (n *Node) newState() {
 func (n *Node) newProxy() (err error) {
 	n.balance = balance.New(balance.Config{}, n.store, n.cal, n.log, n.reg)
 	picker := routing.NewPicker(routing.Config{}, n.index, n.cal)
+	n.opinion = newOpinions(n.reg)
 	n.proxy, err = proxy.New(proxy.Config{
 		Core: proxy.CoreConfig{
 			Store: n.store, Picker: picker, Ratios: prefix.NewRatios(1024), Index: n.index,
-			Calibration: n.cal, Reporter: reporter{n.balance},
+			Calibration: n.cal, Reporter: reporter{n.balance}, Sample: n.opinion.sample,
 		},
 		Listeners: []net.Listener{n.apiListener},
 		Dial:      func(ctx context.Context, addr string) (net.Conn, error) { return n.deps.Dial(ctx, "tcp", addr) },
@@ -158,7 +160,11 @@ func (n *Node) newProxy() (err error) {
 		},
 		Logger: n.log, Registry: n.reg, NoDate: n.deps.NoDate, Debug: n.cfg.API.Debug,
 	})
-	return err
+	if err != nil {
+		return err
+	}
+	n.opinion.judge, n.opinion.call, n.opinion.peers = n.proxy.Core().Judge, n.mesh.Call, n.streams
+	return nil
 }
 
 // newConsole makes the operators' side.
@@ -218,6 +224,7 @@ func (n *Node) Run(ctx context.Context) error {
 	p.add("consensus", 15*time.Second, n.raft.Run)
 	p.add("observe", 5*time.Second, n.observe.Run)
 	p.add("balance", time.Second, n.balance.Run)
+	p.add("opinions", 5*time.Second, n.opinion.Run)
 	p.add("sketch file", 30*time.Second, n.keepSketch)
 	p.add("proxy", 40*time.Second, n.proxy.Run)
 	n.log.Info().Str("id", string(n.id)).Str("api", n.apiListener.Addr().String()).Str("admin", n.adminListener.Addr().String()).

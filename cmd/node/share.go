@@ -91,6 +91,16 @@ func (n *Node) peers() []consensus.Peer {
 	return out
 }
 
+// streams lists the routers that can be called.
+func (n *Node) streams() (list []state.RouterID) {
+	for _, m := range n.gossip.Members() {
+		if !m.Self && m.Stream {
+			list = append(list, m.ID)
+		}
+	}
+	return list
+}
+
 // Members lists the routers, this one included.
 func (n *Node) Members() []console.Member {
 	raft := n.raft.Status()
