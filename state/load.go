@@ -78,37 +78,48 @@ func (c *Cell) add(now time.Time, inFlight, prefill, uncached int64) {
 // Reading is what an engine said of itself at one moment. Counts and ratios that
 // the engine did not report are negative: unknown, neither zero nor full.
 type Reading struct {
-	Replica  ReplicaID
-	Reader   RouterID
-	At       Stamp // moment of the reading on the reader's clock
-	OK       bool  // false: unreachable or unreadable; Err says why
-	Loading  bool  // answered, but not ready to serve (503 while loading, sleeping)
-	Refused  bool  // the connection was refused: nothing listens there
-	Err      string
-	Kind     EngineKind
-	Version  string
-	Started  float64 // engine's process start, Unix seconds; 0 unknown
+	Replica ReplicaID
+	Reader  RouterID
+	At      Stamp // moment of the reading on the reader's clock
+	OK      bool  // false: unreachable or unreadable; Err says why
+	Loading bool  // answered, but not ready to serve (503 while loading, sleeping)
+	Refused bool  // the connection was refused: nothing listens there
+	Err     string
+	Kind    EngineKind
+	Version string
+	Started float64 // engine's process start by its own wall clock, Unix seconds; 0 unknown
+	// Uptime is the age of the engine's process at the reading, whatever its wall
+	// clock shows; negative unknown. It errs by at most a second, towards too young.
+	Uptime   time.Duration
 	Running  float64
 	Waiting  float64
 	KVUsage  float64 // 0..1
-	Capacity float64 // KV tokens
+	Capacity float64 // KV tokens: blocks x block size, or slots x context
+	// BlockSize is the tokens of a KV block. An engine with slots instead (Slots > 0)
+	// keeps the last prompt of each, of up to Context tokens.
+	BlockSize, Slots, Context float64
 	// WaitingUncached is the number of prompt tokens still to prefill, where the
 	// engine reports it.
 	WaitingUncached float64
 	Queries, Hits   float64 // prefix cache counters in tokens, cumulative
+	Processed       float64 // prompt tokens since the process began, cumulative
 	Adapters        []string
 }
 
 // UnknownReading returns a reading in which every figure is unknown.
 func UnknownReading(id ReplicaID) Reading {
-	return Reading{Replica: id, Running: -1, Waiting: -1, KVUsage: -1, Capacity: -1, WaitingUncached: -1, Queries: -1, Hits: -1}
+	return Reading{
+		Replica: id, Uptime: -1, Running: -1, Waiting: -1, KVUsage: -1, Capacity: -1, BlockSize: -1, Slots: -1, Context: -1,
+		WaitingUncached: -1, Queries: -1, Hits: -1, Processed: -1,
+	}
 }
 
 // sane makes a reading's figures safe to calculate with: what is no number or
 // absurd is unknown.
 func (r Reading) sane() Reading {
 	for _, f := range []*float64{
-		&r.Running, &r.Waiting, &r.KVUsage, &r.Capacity, &r.WaitingUncached, &r.Queries, &r.Hits,
+		&r.Running, &r.Waiting, &r.KVUsage, &r.Capacity, &r.BlockSize, &r.Slots, &r.Context,
+		&r.WaitingUncached, &r.Queries, &r.Hits, &r.Processed,
 	} {
 		if !(*f >= 0 && *f <= maxFigure) {
 			*f = -1
@@ -117,8 +128,14 @@ func (r Reading) sane() Reading {
 	if !(r.Started >= 0 && r.Started <= maxFigure) {
 		r.Started = 0
 	}
+	if r.Uptime < 0 || r.Uptime > maxUptime {
+		r.Uptime = -1
+	}
 	return r
 }
+
+// maxUptime bounds what is believed of a process's age.
+const maxUptime = 10 * 365 * 24 * time.Hour
 
 // maxFigure bounds what is believed of an engine's count or a router's row; sums
 // of such over all routers fit in an int64.

@@ -108,6 +108,10 @@ func AppendReadings(dst []byte, list []state.Reading) []byte {
 			for _, a := range adapters {
 				e.str(a)
 			}
+			e.duration(x.Uptime)
+			for _, f := range []float64{x.BlockSize, x.Slots, x.Context, x.Processed} {
+				e.float(f)
+			}
 		})
 	}
 	return e.b
@@ -144,6 +148,14 @@ func (d *Decoder) Readings(b []byte) ([]state.Reading, error) {
 				if r.err != nil {
 					return
 				}
+			}
+			x.Uptime, x.BlockSize, x.Slots, x.Context, x.Processed = -1, -1, -1, -1, -1
+			if len(r.b) == 0 {
+				return // of a release that ends here
+			}
+			x.Uptime = r.duration()
+			for _, f := range []*float64{&x.BlockSize, &x.Slots, &x.Context, &x.Processed} {
+				*f = r.float()
 			}
 		})
 		if r.err != nil {
