@@ -43,6 +43,8 @@ type Cell struct {
 	version  atomic.Uint64 // bumped at every change
 	first    atomic.Int64  // last first token, nanoseconds after clock's start; 0 = none
 
+	refreshed atomic.Int64 // last refresh of the reading, same clock
+
 	clock *Clock  // nil in a Cell made outside a Store
 	past  history // of this load
 }

@@ -15,6 +15,7 @@ type entry struct {
 	addedAt   time.Time
 	reading   Reading
 	readingAt time.Time
+	askedAt   time.Time // of the last reading of any kind
 
 	knownOwn, knownOthers Load // at the reading
 	downSince             time.Time
@@ -222,7 +223,7 @@ func (s *Store) replicaView(e *entry) *ReplicaView {
 	e.shared = true
 	rv := &ReplicaView{
 		Replica: e.replica, Slot: e.slot, Cell: e.cell, Others: e.others,
-		Reading: e.reading, ReadingAt: e.readingAt, KnownAtReading: e.knownOwn.Add(e.knownOthers),
+		Reading: e.reading, ReadingAt: e.readingAt, AskedAt: e.askedAt, KnownAtReading: e.knownOwn.Add(e.knownOthers),
 		AddedAt: e.addedAt, DownSince: e.downSince, DownReaders: len(e.downReaders),
 		OthersFailures: e.failed, rows: e.rows,
 	}

@@ -164,3 +164,71 @@ func TestDownSince(t *testing.T) {
 	say("a", true, false)
 	f(0, time.Time{})
 }
+
+// One missed probe changes nothing; a restart or silence for long does.
+func TestMissedReadingLeavesTheFigures(t *testing.T) {
+	f := func(name string, want float64, at time.Duration, change func(*state.Reading)) {
+		t.Helper()
+		s, c := newClockedStore(1)
+		c.advance(1000)
+		s.ApplyReading(reading(s, c.now(), 5, 0))
+		began := c.now()
+		c.advance(int(at / time.Millisecond))
+		r := state.UnknownReading(replicaID(0))
+		r.Reader, r.At, r.Err = "self", s.Clock().Stamp(c.now()), "timed out"
+		change(&r)
+		if !s.ApplyReading(r) {
+			t.Errorf("%s: not news", name)
+		}
+		v := s.View().Replica(replicaID(0))
+		if v.Reading.Running != want || !v.AskedAt.Equal(c.now()) || (want >= 0) != v.ReadingAt.Equal(began) {
+			t.Errorf("%s: %+v of %v, asked %v", name, v.Reading, v.ReadingAt, v.AskedAt)
+		}
+		if !r.Loading && !v.DownSince.Equal(c.now()) {
+			t.Errorf("%s: down since %v", name, v.DownSince)
+		}
+	}
+	f("missed once", 5, time.Second, func(*state.Reading) {})
+	f("missed until the figures are of no use", -1, 3*time.Second, func(*state.Reading) {})
+	f("refused", -1, time.Second, func(r *state.Reading) { r.Refused = true })
+	f("loading", -1, time.Second, func(r *state.Reading) { r.Loading = true })
+}
+
+// A reply tells of KV use and queue between two readings; load of ours that began
+// or ended since is not taken for foreign.
+func TestReplyRefreshesTheReading(t *testing.T) {
+	s, c := newClockedStore(1)
+	c.advance(1000)
+	id := replicaID(0)
+	refresh := func(kv, waiting float64) { s.RefreshReading(s.View().Replica(id), c.now(), kv, waiting) }
+	refresh(0.5, 3)
+	if v := s.View().Replica(id); v.Reading.OK || v.Reading.Waiting >= 0 {
+		t.Errorf("without a reading: %+v", v.Reading)
+	}
+	ours := s.Begin(s.View().Replica(id), 1)
+	c.advance(50)
+	s.ApplyReading(reading(s, c.now(), 3, 0)) // 2 of them are not ours
+	at := c.now()
+	c.advance(50)
+	ours.End()
+	for range 4 {
+		s.Begin(s.View().Replica(id), 1)
+	}
+	c.advance(50)
+	refresh(0.75, 5)
+	v := s.View().Replica(id)
+	foreign, ok := v.Foreign(c.now())
+	if v.Reading.KVUsage != 0.75 || v.Reading.Waiting != 5 || v.Reading.Running != 1 || foreign != 2 || !ok || !v.ReadingAt.Equal(at) {
+		t.Errorf("%+v of %v, foreign %d", v.Reading, v.ReadingAt, foreign)
+	}
+	c.advance(5)
+	refresh(0.9, 9)
+	if got := s.View().Replica(id).Reading.Waiting; got != 5 {
+		t.Errorf("refreshed again after 5 ms: %v", got)
+	}
+	c.advance(50)
+	refresh(-1, -1)
+	if got := s.View().Replica(id).Reading; got.Waiting != 5 || got.KVUsage != 0.75 {
+		t.Errorf("unknown figures were taken: %+v", got)
+	}
+}

@@ -43,6 +43,7 @@ type ReplicaView struct {
 	Others    Load  // sum over the other routers' rows
 	Reading   Reading
 	ReadingAt time.Time // on the own clock; zero: never read
+	AskedAt   time.Time // when any router last tried to read it, as far as known
 	// KnownAtReading is the load all routers' rows (own included) summed to when
 	// the reading was taken. Engine figures above it are foreign load.
 	KnownAtReading Load
