@@ -59,7 +59,7 @@ type Config struct {
 	Name    string         // for people
 	Cluster string         // label; other clusters' members are not seen
 	Scheme  string         // of prefix hashing; routers of another are refused
-	Secret  [][]byte       // shared keys, the one to use first; empty: membership travels in the clear
+	Secret  [][]byte       // shared keys, the one to use first; empty: membership travels in the clear; see SetSecrets
 	Join    []string       // host:port of peers' membership ports; tried for ever
 	Allow   []net.IPNet    // from where members may be; empty: anywhere
 
@@ -102,7 +102,6 @@ func (c *Config) Validate() error {
 	}{
 		{c.Self == "" || len(c.Self) > 128, "router id is empty or longer than 128 bytes"},
 		{len(c.Cluster) > 255, "cluster name is longer than 255 bytes"},
-		{len(c.Secret) > 8, "more than 8 shared keys"},
 		{c.Packets == nil || c.Listener == nil, "membership port is missing"},
 		{c.Dial == nil, "dial function is missing"},
 		{c.MeshAddr == "", "mesh address is missing"},
@@ -116,7 +115,7 @@ func (c *Config) Validate() error {
 			errs = append(errs, err)
 		}
 	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, checkSecrets(c.Secret))...)
 }
 
 func (c *Config) setDefaults() {

@@ -134,7 +134,7 @@ func New(cfg Config, store Store, index Index, mesh Mesh) (*Gossip, error) {
 		fresh: map[state.ReplicaID]reading{}, taught: map[state.BootID]*taught{},
 	}
 	g.roster = &roster{
-		cfg: &g.cfg, log: log, metrics: g.metrics, changed: g.wake, packet: g.packet,
+		cfg: &g.cfg, log: log, metrics: g.metrics, changed: g.wake, packet: g.packet, secrets: cfg.Secret,
 		members: map[state.RouterID]*member{}, warned: map[string]time.Time{}, hints: map[state.RouterID]string{},
 		meta: wire.AppendMeta(nil, &wire.Meta{
 			Boot: g.boot, MinVersion: wire.MinVersion, Version: wire.Version, Scheme: cfg.Scheme,

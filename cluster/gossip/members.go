@@ -2,8 +2,6 @@ package gossip
 
 import (
 	"context"
-	"crypto/hkdf"
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"log"
@@ -75,6 +73,8 @@ type roster struct {
 
 	mu      sync.Mutex
 	list    *memberlist.Memberlist     // guarded by mu; nil unless running
+	secrets [][]byte                   // guarded by mu; those that are to be used
+	ring    *memberlist.Keyring        // guarded by mu; nil without secrets, and before start
 	members map[state.RouterID]*member // guarded by mu
 	gone    []goneBoot                 // guarded by mu; deaths not yet acted on
 	warned  map[string]time.Time       // guarded by mu
@@ -98,16 +98,8 @@ func (r *roster) start() error {
 	c.Logger = log.New(logWriter{r}, "", 0)
 	c.CIDRsAllowed = r.cfg.Allow
 	tune(c)
-	if len(r.cfg.Secret) > 0 {
-		keys := make([][]byte, len(r.cfg.Secret))
-		for i, s := range r.cfg.Secret {
-			if keys[i], err = hkdf.Key(sha256.New, s, nil, "hearsay membership 1", 32); err != nil {
-				return errors.Join(err, t.Shutdown())
-			}
-		}
-		if c.Keyring, err = memberlist.NewKeyring(keys, keys[0]); err != nil {
-			return errors.Join(err, t.Shutdown())
-		}
+	if c.Keyring, err = r.keyring(); err != nil {
+		return errors.Join(err, t.Shutdown())
 	}
 	list, err := memberlist.Create(c)
 	if err != nil {

@@ -24,7 +24,7 @@ type Config struct {
 	Scheme  string        // of prefix hashing; routers of another are refused
 	ID      func() string // committed cluster id, empty while there is none; nil: never
 
-	Secret [][]byte    // shared keys, the one to use first; empty: none
+	Secret [][]byte    // shared keys, the one to use first; empty: none; see SetSecrets
 	TLS    *tls.Config // for both sides; nil: none
 
 	Listener net.Listener // closed by Run
@@ -41,9 +41,6 @@ type Config struct {
 	Grace        time.Duration // before the higher id dials; default 3 s
 }
 
-// minSecret is the least number of bytes of a shared key.
-const minSecret = 16
-
 // Validate joins all faults.
 func (c *Config) Validate() error {
 	var errs []error
@@ -56,19 +53,12 @@ func (c *Config) Validate() error {
 		{c.Listener == nil, "listener is missing"},
 		{c.Dial == nil, "dial function is missing"},
 		{c.QueueBytes < 0, "queue bytes are negative"},
-		{len(c.Secret) > 8, "more than 8 shared keys"},
 	} {
 		if f.bad {
 			errs = append(errs, errors.New(f.what))
 		}
 	}
-	for _, k := range c.Secret {
-		if len(k) < minSecret {
-			errs = append(errs, errors.New("a shared key is shorter than 16 bytes"))
-			break
-		}
-	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, checkSecrets(c.Secret))...)
 }
 
 func (c *Config) setDefaults() {

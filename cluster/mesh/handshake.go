@@ -62,6 +62,7 @@ func refused(reason string) error { return &RefusedError{Reason: reason} }
 type authed struct {
 	conn net.Conn
 	peer wire.Hello
+	key  string // id of the shared key; empty: none
 }
 
 // shake performs one side's handshake on conn, whatever comes of it within the
@@ -83,7 +84,7 @@ func (m *Mesh) shake(ctx context.Context, conn net.Conn, dialled bool, proto byt
 		}
 		conn = t
 	}
-	h := &handshake{m: m, conn: conn, frames: wire.NewFrameReader(conn, maxHandshakeFrame), binding: binding}
+	h := &handshake{m: m, conn: conn, frames: wire.NewFrameReader(conn, maxHandshakeFrame), binding: binding, secrets: m.secrets()}
 	var err error
 	if dialled {
 		err = h.dial(proto)
@@ -103,7 +104,7 @@ func (m *Mesh) shake(ctx context.Context, conn net.Conn, dialled bool, proto byt
 			return nil, err
 		}
 	}
-	return &authed{conn: out, peer: h.peer}, conn.SetDeadline(time.Time{})
+	return &authed{conn: out, peer: h.peer, key: KeyID(h.key)}, conn.SetDeadline(time.Time{})
 }
 
 func (m *Mesh) shakeTLS(ctx context.Context, conn net.Conn, dialled bool, serverName string) (*tls.Conn, error) {
@@ -131,6 +132,7 @@ type handshake struct {
 	dec     wire.Decoder
 	binding []byte // of the TLS connection beneath
 
+	secrets [][]byte // shared keys when it began
 	private *ecdh.PrivateKey
 	key     []byte // the shared key chosen; nil: none
 	shared  []byte // of the ephemeral keys
@@ -148,7 +150,7 @@ func (h *handshake) hello(proto byte) (wire.Hello, error) {
 	if _, err := rand.Read(hello.Nonce); err != nil {
 		return hello, err
 	}
-	if len(c.Secret) == 0 {
+	if len(h.secrets) == 0 {
 		return hello, nil
 	}
 	var err error
@@ -166,7 +168,7 @@ func (h *handshake) dial(proto byte) error {
 	if err != nil {
 		return err
 	}
-	for _, k := range h.m.cfg.Secret {
+	for _, k := range h.secrets {
 		hello.Keys = append(hello.Keys, tag(k, hello.Nonce))
 	}
 	own := wire.AppendHello(nil, &hello)
@@ -180,11 +182,11 @@ func (h *handshake) dial(proto byte) error {
 	if err := h.check(); err != nil {
 		return err
 	}
-	if len(h.m.cfg.Secret) > 0 != (len(h.peer.Keys) == 1) {
+	if len(h.secrets) > 0 != (len(h.peer.Keys) == 1) {
 		return refused(ReasonSecret)
 	}
 	if len(h.peer.Keys) == 1 {
-		if h.key = match(h.m.cfg.Secret, h.peer.Nonce, h.peer.Keys[0]); h.key == nil {
+		if h.key = match(h.secrets, h.peer.Nonce, h.peer.Keys[0]); h.key == nil {
 			return refused(ReasonSecret)
 		}
 	}
@@ -215,15 +217,15 @@ func (h *handshake) accept() error {
 	if err == nil && (h.peer.Proto != proto[0] || !h.m.serves(proto[0])) {
 		err = refused(ReasonProto)
 	}
-	if err == nil && len(h.m.cfg.Secret) > 0 != (len(h.peer.Keys) > 0) {
+	if err == nil && len(h.secrets) > 0 != (len(h.peer.Keys) > 0) {
 		err = refused(ReasonSecret)
 	}
 	for _, t := range h.peer.Keys {
-		if h.key = match(h.m.cfg.Secret, h.peer.Nonce, t); h.key != nil {
+		if h.key = match(h.secrets, h.peer.Nonce, t); h.key != nil {
 			break
 		}
 	}
-	if err == nil && len(h.m.cfg.Secret) > 0 && h.key == nil {
+	if err == nil && len(h.secrets) > 0 && h.key == nil {
 		err = refused(ReasonSecret)
 	}
 	if err != nil {
@@ -379,22 +381,6 @@ func (h *handshake) verify(who string) error {
 	}
 	if !hmac.Equal(b, h.derive("proof of "+who)) {
 		return refused(ReasonSecret)
-	}
-	return nil
-}
-
-// tag lets a peer find which of its keys is meant without giving the key away.
-func tag(key, nonce []byte) []byte {
-	mac := hmac.New(sha256.New, must(hkdf.Key(sha256.New, key, nil, "hearsay mesh 1 tag", 32)))
-	mac.Write(nonce)
-	return mac.Sum(nil)[:8]
-}
-
-func match(keys [][]byte, nonce, t []byte) []byte {
-	for _, k := range keys {
-		if hmac.Equal(tag(k, nonce), t) {
-			return k
-		}
 	}
 	return nil
 }

@@ -34,6 +34,9 @@ type Mesh struct {
 	call     CallHandler
 	calls    chan struct{} // slots for calls being served
 
+	keysMu sync.Mutex
+	keys   [][]byte // guarded by keysMu; replaced whole
+
 	changed chan struct{} // wanted peers changed; capacity 1
 	wg      sync.WaitGroup
 
@@ -51,6 +54,7 @@ func New(cfg Config) (*Mesh, error) {
 	cfg.setDefaults()
 	return &Mesh{
 		cfg:      cfg,
+		keys:     cfg.Secret,
 		log:      cfg.Log.With().Str("component", "mesh").Logger(),
 		metrics:  newMetrics(cfg.Registerer),
 		handlers: map[wire.Kind]Handler{},

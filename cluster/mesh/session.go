@@ -27,6 +27,8 @@ type session struct {
 	boot      state.BootID
 	name      string
 	cluster   string // committed cluster id, as the peer said at the stream's start
+	key       string // id of the shared key
+	version   uint64 // wire, of the peer
 	conn      net.Conn
 	dialled   bool // by us
 	preferred bool // dialled by the lower id
@@ -51,7 +53,8 @@ type session struct {
 // stream that exists stays.
 func (m *Mesh) serve(ctx context.Context, a *authed, dialled bool) error {
 	s := &session{
-		m: m, id: a.peer.Router, boot: a.peer.Boot, name: a.peer.Name, cluster: a.peer.ClusterID, conn: a.conn,
+		m: m, id: a.peer.Router, boot: a.peer.Boot, name: a.peer.Name, cluster: a.peer.ClusterID, key: a.key,
+		version: a.peer.Version, conn: a.conn,
 		dialled: dialled, preferred: dialled == (m.cfg.Self < a.peer.Router), since: time.Now(),
 		wake: make(chan struct{}, 1), dead: make(chan struct{}), done: make(chan struct{}),
 		calls: map[uint64]chan wire.Reply{},

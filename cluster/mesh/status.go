@@ -23,6 +23,8 @@ type PeerStatus struct {
 	Up       bool
 	Since    time.Time     // of the present stream
 	Dialled  bool          // by us
+	Key      string        // KeyID of the shared key it was opened with; empty: none, or down
+	Version  uint64        // wire version of the peer; 0 while down
 	BytesIn  uint64        // since this router's start
 	BytesOut uint64        // since this router's start
 	Drops    uint64        // frames not queued since this router's start
@@ -44,6 +46,7 @@ func (m *Mesh) Status() []PeerStatus {
 		}
 		if s := p.session; s != nil {
 			st.Up, st.Name, st.Boot, st.Since, st.Dialled = true, s.name, s.boot, s.since, s.dialled
+			st.Key, st.Version = s.key, s.version
 			st.BytesIn += s.in.Load()
 			st.BytesOut += s.out.Load()
 			st.Drops += s.drops.Load()
