@@ -29,13 +29,14 @@ var secret = []byte("0123456789abcdef0123456789abcdef")
 
 // options of one router in a test.
 type options struct {
-	n       *simnet.Net
-	host    string
-	join    []string // hosts
-	tweak   func(*Config)
-	mesh    func(*mesh.Config)
-	journal int // size; 0: default
-	boots   int // how often this router was started before
+	n        *simnet.Net
+	host     string
+	join     []string // hosts
+	tweak    func(*Config)
+	mesh     func(*mesh.Config)
+	journal  int // size; 0: default
+	replicas int // 0: those of the constant
+	boots    int // how often this router was started before
 }
 
 // router is a whole router but for its proxy: store, index, mesh, gossip.
@@ -118,7 +119,11 @@ func start(t *testing.T, o options) *router {
 	clock := state.NewClock(r.boot, time.Now())
 	r.store = state.NewStore(state.Config{Self: r.id, Clock: clock, Pools: []state.PoolSpec{{Name: "p", Model: "m"}}})
 	var list []state.Replica
-	for i := range replicas {
+	count := o.replicas
+	if count == 0 {
+		count = replicas
+	}
+	for i := range count {
 		list = append(list, state.Replica{ID: replica(i), URL: string(replica(i))})
 	}
 	r.store.SetReplicas(state.SourceStatic, "p", list)
@@ -248,6 +253,18 @@ func (r *router) learn(i, marks int) []prefix.Mark {
 	p.First(now)
 	p.End(now)
 	return list
+}
+
+// use comes back to marks at a replica.
+func (r *router) use(i int, marks []prefix.Mark) {
+	tokens := make([]int32, len(marks))
+	for k := range tokens {
+		tokens[k] = int32(k+1) * 100
+	}
+	now := time.Now()
+	p := r.index.Place(replica(i), marks, tokens, now)
+	p.First(now)
+	p.End(now)
 }
 
 // knows says how many of the marks this router believes live at a replica.

@@ -87,6 +87,7 @@ type Config struct {
 	BeaconEvery  time.Duration // default 1 s
 	RejoinEvery  time.Duration // default 1 s
 	Silence      time.Duration // after it a router's rows go; default 2 s
+	Remember     time.Duration // the dead, and tried to rejoin, for so long; default 1 h
 	WarmBound    time.Duration // ready after it without a snapshot; default 5 s
 	SnapshotRate int           // bytes a second, all peers together; default 8 MiB
 	LessonRate   int           // own lessons told a second; of more a random part; default 64
@@ -130,6 +131,7 @@ func (c *Config) setDefaults() {
 	def(&c.BeaconEvery, time.Second)
 	def(&c.RejoinEvery, time.Second)
 	def(&c.Silence, 2*time.Second)
+	def(&c.Remember, time.Hour)
 	def(&c.WarmBound, 5*time.Second)
 	if c.SnapshotRate <= 0 {
 		c.SnapshotRate = 8 << 20

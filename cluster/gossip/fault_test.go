@@ -19,53 +19,6 @@ import (
 	"github.com/hearsay-llm/hearsay/test/simnet"
 )
 
-func TestPartitionHeals(t *testing.T) {
-	bubble(t, func(t *testing.T, n *simnet.Net) {
-		r := group(t, n, 4, options{})
-		time.Sleep(5 * time.Second)
-		n.Partition([]string{"r0", "r1"}, []string{"r2", "r3"})
-		var marks [][]prefix.Mark
-		for i := range 40 {
-			marks = append(marks, r[i%4].learn(i%replicas, 5))
-			time.Sleep(15 * time.Second) // ten minutes in all
-		}
-		left, right := r[0].begin(1, 100), r[2].begin(1, 100)
-		within(t, time.Second, "each side goes on by itself", func() bool { return r[1].sees(1) == 1 && r[3].sees(1) == 1 })
-		if m := r[0].member("r2"); m.State != Dead {
-			t.Errorf("beyond the cut: %+v", m)
-		}
-		n.HealAll()
-		took := within(t, 5*time.Second, "one group with one picture", func() bool {
-			if !whole(r...)() {
-				return false
-			}
-			for _, x := range r {
-				for i, m := range marks {
-					if x.knows(i%replicas, m) != 5 {
-						return false
-					}
-				}
-			}
-			return r[0].sees(1) == 1 && r[1].sees(1) == 2 && r[2].sees(1) == 1 && r[3].sees(1) == 2
-		})
-		t.Logf("converged %v after healing", took)
-		left.End()
-		right.End()
-		within(t, time.Second, "loads agree", func() bool { return r[1].sees(1) == 0 && r[3].sees(1) == 0 })
-	})
-}
-
-func TestIsolatedRouterComesBack(t *testing.T) {
-	bubble(t, func(t *testing.T, n *simnet.Net) {
-		r := group(t, n, 2, options{})
-		n.Isolate("r1")
-		time.Sleep(62 * time.Minute) // longer than the dead are remembered
-		n.HealAll()
-		took := within(t, 5*time.Second, "one group", whole(r...))
-		t.Logf("back after %v", took)
-	})
-}
-
 // Between two routers nothing passes; the third passes on.
 func TestHoleInTheMeshIsRelayedAround(t *testing.T) {
 	bubble(t, func(t *testing.T, n *simnet.Net) {

@@ -53,7 +53,6 @@ type member struct {
 
 // Bounds of what is remembered of the departed.
 const (
-	keepDead   = time.Hour        // and tried to rejoin
 	keepLeft   = 10 * time.Minute // and shown
 	keepDial   = time.Minute      // a dead member's mesh address is dialled for so long
 	maxMembers = 4096
@@ -304,7 +303,7 @@ func (r *roster) prune(now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for id, m := range r.members {
-		if m.state == Dead && now.Sub(m.since) > keepDead || m.state == Left && now.Sub(m.since) > keepLeft {
+		if m.state == Dead && now.Sub(m.since) > r.cfg.Remember || m.state == Left && now.Sub(m.since) > keepLeft {
 			delete(r.members, id)
 		}
 	}
