@@ -26,7 +26,7 @@ pools:
 	f("no-yaml", "node: {name: r1\npools: [", "line")
 	f("bad-size", "api:\n  max_body: huge\n", "line 2", "huge")
 	f("several-faults", "cluster: {voters: 2}\npools:\n  - name: chat\n    policy: best\n    replicas: [{url: \"ftp://h\"}]\n",
-		"cluster.voters", "pools.chat.model", "pools.chat.policy", "pools.chat.replicas[0].url")
+		"has 4 faults", "line 1: cluster.voters", "pools[0].model", "pools[0].policy", "line 5: pools[0].replicas[0].url")
 	f("beyond-loopback", "listen: {cluster: \"0.0.0.0:7946\", admin: \"0.0.0.0:8081\"}\n", "cluster.secret_file", "admin.token_file")
 
 	call(t, "config", "check", filepath.Join(t.TempDir(), "none.yaml")).wants(t, 1, "none.yaml")

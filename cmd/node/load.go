@@ -1,45 +1,54 @@
 package node
 
 import (
-	"bytes"
-	"errors"
 	"fmt"
-	"io"
 	"os"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
-	"time"
-
-	"go.yaml.in/yaml/v3"
 )
 
 // Load reads a configuration file (none if path is empty) over the defaults, then
 // the environment over both, fills in defaults and validates. environ has the
-// form of os.Environ. The error names the file, the line where there is one, and
-// every fault found.
+// form of os.Environ. The error names the file, and every fault found with its
+// line or variable, its key, and what is expected.
 func Load(path string, environ []string) (Config, error) {
 	cfg := Defaults()
+	v := &faults{file: path}
 	if path != "" {
 		b, err := os.ReadFile(path)
 		if err != nil {
 			return cfg, fmt.Errorf("read configuration: %w", err)
 		}
-		if err := decode(b, &cfg); err != nil {
-			return cfg, fmt.Errorf("%s: %w", path, err)
-		}
+		decode(b, &cfg, v)
 	}
-	if err := applyEnv(&cfg, environ); err != nil {
-		return cfg, err
-	}
+	applyEnv(&cfg, environ, v)
+	zeros := cfg.zeros(v)
 	cfg.Finish()
-	if err := cfg.Validate(); err != nil {
-		if path != "" {
-			err = fmt.Errorf("%s: %w", path, err)
+	cfg.noZeros(zeros, v)
+	cfg.validate(v)
+	return cfg, v.err()
+}
+
+// zeros are the pools' numbers that the file gives as 0.
+func (c *Config) zeros(v *faults) map[string]bool {
+	zeros := map[string]bool{}
+	walk(reflect.ValueOf(c).Elem(), "", func(key string, x reflect.Value) {
+		if _, given := v.lines[key]; given && !v.unread[key] && x.IsZero() && (x.CanInt() || x.CanFloat()) {
+			zeros[key] = true
 		}
-		return cfg, err
-	}
-	return cfg, nil
+	})
+	return zeros
+}
+
+// noZeros reports those that defaults have replaced: nobody asked for these.
+func (c *Config) noZeros(zeros map[string]bool, v *faults) {
+	walk(reflect.ValueOf(c).Elem(), "", func(key string, x reflect.Value) {
+		if zeros[key] && !x.IsZero() {
+			v.broken(key, "is 0: give more, or leave it out for the default (%v)", x.Interface())
+		}
+	})
 }
 
 // Finish fills in what depends on the host and on other keys.
@@ -52,42 +61,25 @@ func (c *Config) Finish() {
 	}
 }
 
-// decode reads one YAML document strictly: unknown keys are errors with their line.
-func decode(b []byte, cfg *Config) error {
-	dec := yaml.NewDecoder(bytes.NewReader(b))
-	dec.KnownFields(true)
-	if err := dec.Decode(cfg); err != nil && !errors.Is(err, io.EOF) {
-		if text, ok := strings.CutPrefix(err.Error(), "yaml: "); ok && !strings.Contains(text, "line ") {
-			return fmt.Errorf("line 1: %s", text) // the library names no line when it is the first
-		}
-		return err
-	}
-	if err := dec.Decode(new(any)); !errors.Is(err, io.EOF) {
-		return errors.New("more than one YAML document")
-	}
-	return nil
-}
-
 const envPrefix = "HEARSAY_"
 
-// notConfig are variables with our prefix that are not configuration keys.
-var notConfig = map[string]bool{"HEARSAY_SERVER": true, "HEARSAY_TOKEN": true}
+// notConfig are variables with our prefix that are not configuration keys: the
+// command line's, and the mark of what the process actuator has started.
+var notConfig = map[string]bool{"HEARSAY_SERVER": true, "HEARSAY_TOKEN": true, "HEARSAY_PROCESS": true}
 
 // applyEnv sets keys from HEARSAY_SECTION_KEY variables.
-func applyEnv(cfg *Config, environ []string) error {
-	fields := map[string]reflect.Value{}
-	v := reflect.ValueOf(cfg).Elem()
-	for i := range v.NumField() {
-		section := v.Type().Field(i)
-		if section.Type.Kind() != reflect.Struct {
-			continue
-		}
-		for j := range section.Type.NumField() {
-			name := envPrefix + strings.ToUpper(section.Tag.Get("yaml")+"_"+section.Type.Field(j).Tag.Get("yaml"))
-			fields[name] = v.Field(i).Field(j)
-		}
+func applyEnv(cfg *Config, environ []string, v *faults) {
+	type target struct {
+		key string
+		v   reflect.Value
 	}
-	var errs []error
+	fields := map[string]target{}
+	walk(reflect.ValueOf(cfg).Elem(), "", func(key string, x reflect.Value) {
+		if !strings.HasPrefix(key, "pools") {
+			fields[envPrefix+strings.ToUpper(strings.ReplaceAll(key, ".", "_"))] = target{key, x}
+		}
+	})
+	v.env = map[string]string{}
 	for _, kv := range environ {
 		name, value, _ := strings.Cut(kv, "=")
 		if !strings.HasPrefix(name, envPrefix) || notConfig[name] {
@@ -95,51 +87,33 @@ func applyEnv(cfg *Config, environ []string) error {
 		}
 		f, ok := fields[name]
 		if !ok {
-			errs = append(errs, fmt.Errorf("environment: %s is not a configuration key", name))
+			text := "is not a configuration key of the environment"
+			var known []string
+			for n := range fields {
+				known = append(known, strings.ToLower(n))
+			}
+			slices.Sort(known)
+			if near := nearest(name, known); near != "" {
+				text += ": did you mean " + strings.ToUpper(near) + "?"
+			}
+			v.list = append(v.list, fault{where: name, text: text})
 			continue
 		}
-		if err := setField(f, value); err != nil {
-			errs = append(errs, fmt.Errorf("environment: %s: %w", name, err))
-		}
-	}
-	return errors.Join(errs...)
-}
-
-func setField(f reflect.Value, s string) error {
-	switch p := f.Addr().Interface().(type) {
-	case *string:
-		*p = s
-	case *bool:
-		b, err := strconv.ParseBool(s)
-		if err != nil {
-			return fmt.Errorf("%q is not true or false", s)
-		}
-		*p = b
-	case *int:
-		n, err := strconv.Atoi(s)
-		if err != nil {
-			return fmt.Errorf("%q is not a whole number", s)
-		}
-		*p = n
-	case *time.Duration:
-		d, err := time.ParseDuration(s)
-		if err != nil {
-			return fmt.Errorf("%q is not a duration such as 30s or 5m", s)
-		}
-		*p = d
-	case *Bytes:
-		return p.parse(s)
-	case *[]string:
-		*p = nil
-		for part := range strings.SplitSeq(s, ",") {
-			if part = strings.TrimSpace(part); part != "" {
-				*p = append(*p, part)
+		v.env[f.key] = name
+		delete(v.unread, f.key) // the environment wins over what the file has there
+		if f.v.Kind() == reflect.Slice {
+			f.v.SetZero()
+			for part := range strings.SplitSeq(value, ",") {
+				if part = strings.TrimSpace(part); part != "" {
+					f.v.Set(reflect.Append(f.v, reflect.ValueOf(part)))
+				}
 			}
+			continue
 		}
-	default:
-		return fmt.Errorf("can't be set from the environment")
+		if err := setText(f.v, value); err != nil {
+			v.broken(f.key, "%s", err)
+		}
 	}
-	return nil
 }
 
 // Bytes is a size; in files a number with an optional unit: 64MiB, 16KiB, 1GB.
@@ -167,21 +141,13 @@ func (b *Bytes) parse(s string) error {
 			continue
 		}
 		f, err := strconv.ParseFloat(strings.TrimSpace(n), 64)
-		if err != nil || f < 0 || f*u.factor > 1<<50 {
+		if err != nil || !(f >= 0 && f*u.factor <= 1<<50) {
 			break
 		}
 		*b = Bytes(f * u.factor)
 		return nil
 	}
 	return fmt.Errorf("%q is not a size such as 64MiB", s)
-}
-
-// UnmarshalYAML reads a size.
-func (b *Bytes) UnmarshalYAML(n *yaml.Node) error {
-	if err := b.parse(n.Value); err != nil {
-		return fmt.Errorf("line %d: %w", n.Line, err)
-	}
-	return nil
 }
 
 // MarshalYAML writes a size with the largest whole unit.
@@ -197,15 +163,14 @@ func (b Bytes) MarshalYAML() (any, error) {
 // Percent is a share 0..1; in files 50% or 0.5.
 type Percent float64
 
-// UnmarshalYAML reads a share.
-func (p *Percent) UnmarshalYAML(n *yaml.Node) error {
-	s, pct := strings.CutSuffix(strings.TrimSpace(n.Value), "%")
+func (p *Percent) parse(text string) error {
+	s, pct := strings.CutSuffix(strings.TrimSpace(text), "%")
 	f, err := strconv.ParseFloat(strings.TrimSpace(s), 64)
 	if pct {
 		f /= 100
 	}
-	if err != nil || f < 0 || f > 1 {
-		return fmt.Errorf("line %d: %q is not a share such as 50%%", n.Line, n.Value)
+	if err != nil || !(f >= 0 && f <= 1) {
+		return fmt.Errorf("%q is not a share such as 50%%", text)
 	}
 	*p = Percent(f)
 	return nil

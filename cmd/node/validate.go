@@ -1,14 +1,15 @@
 package node
 
 import (
-	"errors"
 	"fmt"
 	"net"
 	"net/netip"
 	"net/url"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/rs/zerolog"
 
@@ -25,7 +26,12 @@ var (
 // Validate reports every fault of the configuration at once, each with its key
 // and what to do.
 func (c *Config) Validate() error {
-	var v faults
+	v := &faults{}
+	c.validate(v)
+	return v.err()
+}
+
+func (c *Config) validate(v *faults) {
 	if c.Node.DataDir == "" {
 		v.add("node.data_dir", "is empty: name a directory this node may write to")
 	}
@@ -45,8 +51,8 @@ func (c *Config) Validate() error {
 	if n := c.Cluster.Voters; n != 1 && n != 3 && n != 5 {
 		v.add("cluster.voters", "is %d: use 1, 3 or 5", n)
 	}
-	for _, j := range c.Cluster.Join {
-		v.addr("cluster.join", j)
+	for i, j := range c.Cluster.Join {
+		v.addr(fmt.Sprintf("cluster.join[%d]", i), j)
 	}
 	if !loopback(c.Listen.Cluster) && c.Cluster.SecretFile == "" && !c.Cluster.Insecure {
 		v.add("listen.cluster", "%s is beyond loopback and cluster.secret_file is not set: set it, or cluster.insecure: true to run open", c.Listen.Cluster)
@@ -63,9 +69,6 @@ func (c *Config) Validate() error {
 	if c.API.MaxHeader < 1<<10 {
 		v.add("api.max_header", "is %d bytes: at least 1KiB", c.API.MaxHeader)
 	}
-	if c.API.DrainDelay < 0 {
-		v.add("api.drain_delay", "is %v: 0s or more", c.API.DrainDelay)
-	}
 	if c.API.MaxConnections < 1 {
 		v.add("api.max_connections", "is %d: at least 1", c.API.MaxConnections)
 	}
@@ -73,20 +76,27 @@ func (c *Config) Validate() error {
 		v.add("log.level", "%q: use debug, info, warn or error", c.Log.Level)
 	}
 	v.oneOf("log.format", c.Log.Format, []string{"json", "console"})
-	c.validatePools(&v)
-	return errors.Join(v...)
+	for i := range c.Pools {
+		c.Pools[i].validate(v, fmt.Sprintf("pools[%d]", i))
+	}
+	c.unique(v)
+	walk(reflect.ValueOf(c).Elem(), "", func(key string, x reflect.Value) {
+		if d, ok := x.Interface().(time.Duration); ok && d < 0 {
+			v.add(key, "is %v: a time is not negative", d)
+		}
+	})
 }
 
 // CheckFiles reports which of the files that the configuration names can't be used
 // on this machine.
 func (c *Config) CheckFiles() error {
-	var v faults
+	v := &faults{}
 	for key, path := range map[string]string{"cluster.secret_file": c.Cluster.SecretFile, "admin.token_file": c.Admin.TokenFile} {
 		if _, err := readSecret(path); err != nil {
 			v.add(key, "%v", err)
 		}
 	}
-	return errors.Join(v...)
+	return v.err()
 }
 
 // ports reports listen addresses that take each other's port. The mesh is on the
@@ -120,66 +130,70 @@ func unspecified(host string) bool {
 	return host == "" || err == nil && ip.IsUnspecified()
 }
 
-func (c *Config) validatePools(v *faults) {
-	names := map[string]string{} // model name or alias -> pool
+// validate judges one pool by itself.
+func (p *PoolConfig) validate(v *faults, at string) {
+	if p.Name == "" {
+		v.add(at+".name", "is missing")
+	}
+	if p.Model == "" {
+		v.add(at+".model", "is missing: the model's name as clients give it")
+	}
+	v.oneOf(at+".engine", p.Engine, engines)
+	v.oneOf(at+".policy", p.Policy, Policies())
+	v.oneOf(at+".scale.actuator", p.Scale.Actuator, actuators)
+	if p.Scale.Min < 0 || p.Scale.Max < p.Scale.Min {
+		v.add(at+".scale", "min %d, max %d: needs 0 <= min <= max", p.Scale.Min, p.Scale.Max)
+	}
+	switch {
+	case p.Scale.Actuator != "process":
+	case len(p.Scale.Command) == 0:
+		v.add(at+".scale.command", "is missing: the process actuator needs the command that starts an engine, with {port} in it")
+	case !slices.ContainsFunc(p.Scale.Command, func(s string) bool { return strings.Contains(s, "{port}") }):
+		v.add(at+".scale.command", "lacks {port}, which stands for the port that the engine is to listen on")
+	}
+	if p.Retry.Attempts < 1 {
+		v.add(at+".retry.attempts", "is %d: the first try counts, so at least 1", p.Retry.Attempts)
+	}
+	if p.Breaker.Failures < 1 {
+		v.add(at+".breaker.failures", "is %d: at least 1", p.Breaker.Failures)
+	}
+	first := map[string]int{}
+	for j, r := range p.Replicas {
+		key := fmt.Sprintf("%s.replicas[%d]", at, j)
+		u, err := NormalURL(r.URL)
+		if err != nil {
+			v.add(key+".url", "%v", err)
+		} else if other, twice := first[u]; twice {
+			v.add(key+".url", "%s stands twice in this pool: it is replicas[%d] too", u, other)
+		} else {
+			first[u] = j
+		}
+		v.oneOf(key+".role", r.Role, roles)
+	}
+}
+
+// unique reports pools that share a name, and models that name two pools.
+func (c *Config) unique(v *faults) {
+	models := map[string]string{} // model name or alias -> pool
 	seen := map[string]bool{}
 	for i := range c.Pools {
 		p := &c.Pools[i]
 		at := fmt.Sprintf("pools[%d]", i)
-		if p.Name == "" {
-			v.add(at+".name", "is missing")
-		} else {
-			at = "pools." + p.Name
-		}
-		if seen[p.Name] {
-			v.add(at, "stands twice: a pool's name is unique")
+		if seen[p.Name] && p.Name != "" {
+			v.add(at+".name", "%q stands twice: a pool's name is unique", p.Name)
 		}
 		seen[p.Name] = true
-		if p.Model == "" {
-			v.add(at+".model", "is missing: the model's name as clients give it")
-		}
-		for _, n := range append([]string{p.Model}, p.Aliases...) {
-			if other, ok := names[n]; ok && n != "" {
-				key := at + ".aliases"
-				if n == p.Model {
-					key = at + ".model"
+		for j, n := range append([]string{p.Model}, p.Aliases...) {
+			if other, ok := models[n]; ok && n != "" {
+				key := at + ".model"
+				if j > 0 {
+					key = fmt.Sprintf("%s.aliases[%d]", at, j-1)
 				}
 				v.add(key, "%q already names pool %q", n, other)
 			}
-			names[n] = p.Name
-		}
-		v.oneOf(at+".engine", p.Engine, engines)
-		v.oneOf(at+".policy", p.Policy, Policies())
-		v.oneOf(at+".scale.actuator", p.Scale.Actuator, actuators)
-		if p.Scale.Min < 0 || p.Scale.Max < p.Scale.Min {
-			v.add(at+".scale", "min %d, max %d: needs 0 <= min <= max", p.Scale.Min, p.Scale.Max)
-		}
-		if p.Scale.Actuator == "process" && len(p.Scale.Command) == 0 {
-			v.add(at+".scale.command", "is missing: the process actuator needs the command that starts an engine, with {port} in it")
-		}
-		if p.Retry.Attempts < 1 {
-			v.add(at+".retry.attempts", "is %d: the first try counts, so at least 1", p.Retry.Attempts)
-		}
-		urls := map[string]bool{}
-		for j, r := range p.Replicas {
-			key := fmt.Sprintf("%s.replicas[%d]", at, j)
-			u, err := NormalURL(r.URL)
-			if err != nil {
-				v.add(key+".url", "%v", err)
-			} else if urls[u] {
-				v.add(key+".url", "%s stands twice", u)
-			}
-			urls[u] = true
-			v.oneOf(key+".role", r.Role, roles)
+			models[n] = p.Name
 		}
 	}
-}
-
-// faults collects what is wrong.
-type faults []error
-
-func (f *faults) add(key, format string, args ...any) {
-	*f = append(*f, fmt.Errorf("%s: %s", key, fmt.Sprintf(format, args...)))
 }
 
 func (f *faults) addr(key, s string) {

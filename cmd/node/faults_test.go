@@ -1,0 +1,201 @@
+package node
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+	"pgregory.net/rapid"
+)
+
+// faultsOf are the lines of what Load says of a file, without the file's name.
+func faultsOf(t *testing.T, text string, env ...string) []string {
+	t.Helper()
+	_, err := load(t, text, env...)
+	if err == nil {
+		return nil
+	}
+	head, rest, _ := strings.Cut(err.Error(), "hearsay.yaml")
+	if strings.Contains(head, "\n") {
+		t.Fatalf("no file is named first: %v", err)
+	}
+	lines := strings.Split(rest, "\n  ")
+	if len(lines) == 1 {
+		return []string{strings.TrimPrefix(lines[0], ": ")}
+	}
+	return lines[1:]
+}
+
+func TestEveryFaultOfAFileIsToldAtOnce(t *testing.T) {
+	f := func(name, text string, want ...string) {
+		t.Helper()
+		got := faultsOf(t, text)
+		if strings.Join(got, "\n") != strings.Join(want, "\n") {
+			t.Errorf("%s:\n%s\nwant\n%s", name, strings.Join(got, "\n"), strings.Join(want, "\n"))
+		}
+	}
+	f("types, unknown keys and judgements", `
+node: {name: [a], datadir: x}
+listen:
+  api: localhost
+cluster: {voters: many, bootstrap_expect: 0}
+api:
+  max_body: lots
+  debug: maybe
+  drain_delay: 3
+pools:
+  - name: chat
+    model: m
+    retry: {attempts: two}
+    slo: {ttft: soon, itl: -1s}
+    breaker: {max_ejected: 120%, failures: 1.5}
+    replicas: http://127.0.0.1:8000
+  - model: {name: n}
+    policy: best
+    replicas:
+      - url: "ftp://h"
+        roll: both
+`,
+		`line 2: node.name: a list stands where a text is expected`,
+		`line 2: node.datadir: is no key: did you mean data_dir?`,
+		`line 4: listen.api: "localhost" is not host:port`,
+		`line 5: cluster.voters: "many" is not a whole number`,
+		`line 5: cluster.bootstrap_expect: is 0: the number of nodes that start a cluster is at least 1`,
+		`line 7: api.max_body: "lots" is not a size such as 64MiB`,
+		`line 8: api.debug: "maybe" is not true or false`,
+		`line 9: api.drain_delay: "3" is not a duration such as 30s or 5m`,
+		`line 13: pools[0].retry.attempts: "two" is not a whole number`,
+		`line 14: pools[0].slo.ttft: "soon" is not a duration such as 30s or 5m`,
+		`line 14: pools[0].slo.itl: is -1s: a time is not negative`,
+		`line 15: pools[0].breaker.max_ejected: "120%" is not a share such as 50%`,
+		`line 15: pools[0].breaker.failures: "1.5" is not a whole number`,
+		`line 16: pools[0].replicas: "http://127.0.0.1:8000" stands where a list is expected: write [...] or lines that begin with -`,
+		`line 17: pools[1].model: a mapping stands where a text is expected`,
+		`line 17: pools[1].name: is missing`,
+		`line 18: pools[1].policy: "best" is unknown: use `+strings.Join(Policies(), ", "),
+		`line 20: pools[1].replicas[0].url: "ftp://h": the scheme must be http or https`,
+		`line 21: pools[1].replicas[0].roll: is no key: did you mean role?`,
+	)
+	f("a section that is none", "listen: 8080\n", `line 1: listen: "8080" stands where keys with values are expected: api, admin, cluster, advertise`)
+	f("a file that is a list", "- a\n- b\n", `a list stands where keys with values are expected: node, listen, cluster, api, admin, log, pools`)
+	f("a key of another section", "listen:\n  max_body: 1MiB\n", `line 2: listen.max_body: is no key: did you mean api.max_body?`)
+	f("a key like no other", "node: {favourite_colour: red}\n", `line 1: node.favourite_colour: is no key: node takes name, data_dir`)
+	f("a key twice", "node:\n  name: a\n  name: b\n", `line 3: node.name: stands twice: it is on line 2 already`)
+	f("a key that is a list", "node: {[a]: b}\n", `line 1: node: a list stands where a key is expected`)
+	f("zeros that are no values", "pools:\n  - name: c\n    model: m\n    retry: {attempts: 0}\n    breaker: {open: 0s}\n",
+		`line 4: pools[0].retry.attempts: is 0: give more, or leave it out for the default (2)`,
+		`line 5: pools[0].breaker.open: is 0: give more, or leave it out for the default (10s)`)
+	f("an engine's command without a port", "pools:\n  - {name: c, model: m, scale: {actuator: process, command: [vllm]}}\n",
+		`line 2: pools[0].scale.command: lacks {port}, which stands for the port that the engine is to listen on`)
+	f("no YAML", "node: {name: a", `line 1: not YAML: did not find expected ',' or '}'`)
+	f("an anchor in itself", "node: &n\n  <<: *n\n  name: a\n", `line 2: node.<<: takes a mapping, or a list of them, that does not hold itself`)
+}
+
+func TestFaultsOfTheEnvironmentNameTheVariable(t *testing.T) {
+	f := func(text, env string, want ...string) {
+		t.Helper()
+		if got := faultsOf(t, text, env); !slices.Equal(got, want) {
+			t.Errorf("%s: %q, want %q", env, got, want)
+		}
+	}
+	f(minimal, "HEARSAY_LISTEN_APPI=:1", "HEARSAY_LISTEN_APPI: is not a configuration key of the environment: did you mean HEARSAY_LISTEN_API?")
+	f(minimal, "HEARSAY_CLUSTER_VOTERS=x", `HEARSAY_CLUSTER_VOTERS: cluster.voters: "x" is not a whole number`)
+	f(minimal, "HEARSAY_LISTEN_API=here", `HEARSAY_LISTEN_API: listen.api: "here" is not host:port`)
+	f(minimal, "HEARSAY_API_DEBUG=perhaps", `HEARSAY_API_DEBUG: api.debug: "perhaps" is not true or false`)
+	f("cluster: {voters: many}\n"+minimal, "HEARSAY_CLUSTER_VOTERS=2", "HEARSAY_CLUSTER_VOTERS: cluster.voters: is 2: use 1, 3 or 5", `line 1: cluster.voters: "many" is not a whole number`)
+	if _, err := load(t, minimal, "HEARSAY_PROCESS=mark", "HEARSAY_TOKEN=x"); err != nil {
+		t.Errorf("variables that are not the configuration's: %v", err)
+	}
+}
+
+// What YAML offers to say things once works: anchors, aliases and merged mappings.
+func TestMergedMappings(t *testing.T) {
+	c, err := load(t, `
+node: {name: r}
+pools:
+  - &first
+    name: a
+    model: m
+    timeouts: {idle: 7s}
+    scale: {min: 2, max: 4}
+    replicas: [{url: "http://h:1"}]
+  - <<: *first
+    name: b
+    model: n
+    scale: {max: 9}
+`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, b := c.Pools[0], c.Pools[1]
+	if b.Name != "b" || b.Model != "n" || b.Timeouts.Idle != 7*time.Second || b.Replicas[0].URL != "http://h:1" {
+		t.Errorf("merged: %+v", b)
+	}
+	if a.Scale.Max != 4 || b.Scale.Max != 9 || b.Scale.Min != 0 {
+		t.Errorf("own keys win whole: %+v, %+v", a.Scale, b.Scale)
+	}
+}
+
+// A configuration shown by a router is a file that says the same.
+func TestShownConfigurationLoads(t *testing.T) {
+	c, err := load(t, "api: {max_body: 3000, body_budget: 1GiB}\n"+minimal+"    breaker: {max_ejected: 25%}\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	shown := asYAML(t, c)
+	again, err := load(t, shown)
+	if err != nil {
+		t.Fatalf("%v\n%s", err, shown)
+	}
+	if asYAML(t, again) != shown {
+		t.Errorf("shown:\n%s\nloaded:\n%s", shown, asYAML(t, again))
+	}
+}
+
+func TestNearestName(t *testing.T) {
+	f := func(s, want string) {
+		t.Helper()
+		if got := nearest(s, []string{"api", "admin", "cluster", "advertise"}); got != want {
+			t.Errorf("%s: %q, want %q", s, got, want)
+		}
+	}
+	f("appi", "api")
+	f("API", "api")
+	f("clsuter", "cluster")
+	f("advertised", "advertise")
+	f("completely", "")
+	rapid.Check(t, func(t *rapid.T) {
+		a, b := rapid.StringN(0, 8, 8).Draw(t, "a"), rapid.StringN(0, 8, 8).Draw(t, "b")
+		if distance(a, b) != distance(b, a) || (distance(a, b) == 0) != (a == b) {
+			t.Errorf("distance of %q and %q", a, b)
+		}
+	})
+}
+
+func FuzzDecode(f *testing.F) {
+	for _, s := range []string{
+		minimal, "node: &n\n  <<: *n\n", "a: &a [*a]\n", "pools: [{name: c, replicas: [{url: x}]}]\n", "? [a]\n: b\n", "---\n---\n",
+		"api: {max_body: 1e400}\npools:\n- breaker: {max_ejected: NaN}\n", "cluster: {join: [a, [b], {c: d}]}\n",
+	} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		c := Defaults()
+		v := &faults{}
+		decode(b, &c, v)
+		c.Finish()
+		c.validate(v)
+		_ = v.err()
+	})
+}
+
+func asYAML(t *testing.T, c Config) string {
+	t.Helper()
+	b, err := yaml.Marshal(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
