@@ -1,7 +1,6 @@
 package node
 
 import (
-	"bytes"
 	"context"
 	"net"
 	"net/http"
@@ -53,12 +52,4 @@ func engineClient(dial func(ctx context.Context, network, addr string) (net.Conn
 		},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
-}
-
-func (n *Node) saveSketch() error {
-	var b bytes.Buffer
-	if err := n.index.Save(&b); err != nil {
-		return err
-	}
-	return writeFile(n.sketchFile(), b.Bytes())
 }

@@ -2,11 +2,9 @@ package node
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"os"
-	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -44,6 +42,8 @@ type Node struct {
 	store   *state.Store
 	index   *sketch.Index
 	cal     *routing.Calibration
+	ratios  *prefix.Ratios
+	lessons *lessons
 	mesh    *mesh.Mesh
 	gossip  *gossip.Gossip
 	raft    *consensus.Node
@@ -111,7 +111,8 @@ func (n *Node) newState() {
 	}
 	n.store = state.NewStore(state.Config{Self: n.id, Clock: n.clock, Pools: specs})
 	n.index = sketch.New(sketch.Config{Clock: n.clock, Slots: n.store.SlotOf})
-	n.cal = routing.NewCalibration()
+	n.cal, n.ratios = routing.NewCalibration(), prefix.NewRatios(1024)
+	n.lessons = newLessons(n.store, n.cal, n.ratios, n.cfg.Cluster.Sharing)
 	n.store.OnGone(func(slot state.Slot, id state.ReplicaID) {
 		n.index.Forget(slot, id)
 		n.cal.Forget(slot, id)
@@ -137,8 +138,8 @@ func (n *Node) newProxy() (err error) {
 	n.opinion = newOpinions(n.reg)
 	n.proxy, err = proxy.New(proxy.Config{
 		Core: proxy.CoreConfig{
-			Store: n.store, Picker: picker, Ratios: prefix.NewRatios(1024), Index: n.index,
-			Calibration: n.cal, Reporter: reporter{n.balance}, Sample: n.opinion.sample,
+			Store: n.store, Picker: picker, Ratios: n.ratios, Index: n.index,
+			Calibration: n.lessons, Counted: n.lessons.Counted, Reporter: reporter{n.balance}, Sample: n.opinion.sample,
 		},
 		Listeners: []net.Listener{n.apiListener},
 		Dial:      func(ctx context.Context, addr string) (net.Conn, error) { return n.deps.Dial(ctx, "tcp", addr) },
@@ -215,7 +216,7 @@ func (n *Node) Close() {
 // streams drained, leadership handed over, left, saved. Call it once.
 func (n *Node) Run(ctx context.Context) error {
 	defer n.Close()
-	n.loadSketch()
+	n.loadKnown()
 	p := &n.parts
 	p.log = n.log
 	p.add("console", 5*time.Second, n.console.Run)
@@ -225,7 +226,7 @@ func (n *Node) Run(ctx context.Context) error {
 	p.add("observe", 5*time.Second, n.observe.Run)
 	p.add("balance", time.Second, n.balance.Run)
 	p.add("opinions", 5*time.Second, n.opinion.Run)
-	p.add("sketch file", 30*time.Second, n.keepSketch)
+	p.add("saved knowledge", 30*time.Second, n.keepKnown)
 	p.add("proxy", 40*time.Second, n.proxy.Run)
 	n.log.Info().Str("id", string(n.id)).Str("api", n.apiListener.Addr().String()).Str("admin", n.adminListener.Addr().String()).
 		Str("cluster", n.clusterAddr).Str("version", Version()).Msg("router started")
@@ -294,41 +295,4 @@ func (n *Node) newObserve() {
 	}
 	reader := engine.NewReader(client, func(pool string) string { return keys[pool] })
 	n.observe = observe.New(observe.Config{Self: n.id, Interval: n.deps.ReadEvery}, n.store, reader, caches{n}, n.publish, n.log)
-}
-
-// sketchFile is where the index survives a restart.
-func (n *Node) sketchFile() string { return filepath.Join(n.cfg.Node.DataDir, "sketch") }
-
-func (n *Node) loadSketch() {
-	f, err := os.Open(n.sketchFile())
-	if errors.Is(err, os.ErrNotExist) {
-		return
-	}
-	if err == nil {
-		err = n.index.Load(f)
-		_ = f.Close()
-	}
-	if err != nil {
-		n.log.Warn().Err(err).Msg("saved sketch is unreadable, starting without it")
-	}
-}
-
-// sketchEvery is how often the index is written to disk.
-const sketchEvery = 30 * time.Second
-
-// keepSketch writes the index now and then, and when ctx ends.
-func (n *Node) keepSketch(ctx context.Context) error {
-	tick := time.NewTicker(sketchEvery)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return n.saveSketch()
-		case now := <-tick.C:
-			n.index.Sweep(now)
-			if err := n.saveSketch(); err != nil {
-				n.log.Warn().Err(err).Msg("sketch could not be saved")
-			}
-		}
-	}
 }

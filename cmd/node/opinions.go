@@ -96,6 +96,13 @@ func (o *opinions) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case q := <-o.questions:
+			// Not at once, when the prompt's own dispatch is what the other has not
+			// heard of yet, but at an instant like any other.
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-time.After(rand.N(time.Second)):
+			}
 			o.ask(ctx, &q)
 		}
 	}

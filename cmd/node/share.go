@@ -23,7 +23,9 @@ func (n *Node) newGossip(members net.Listener, keys [][]byte, meshAddr string) e
 	n.closers = append(n.closers, func() { _ = packets.Close() })
 	var store gossip.Store = sharedStore{n.store, n}
 	var index gossip.Index = n.index
+	var lessons gossip.Lessons = n.lessons
 	if !n.cfg.Cluster.Sharing {
+		lessons = nil
 		store, index = muteStore{n.store}, muteIndex{sketch.New(sketch.Config{Clock: n.clock, Slots: n.store.SlotOf, Bounds: sketch.Bounds{Entries: 1, Journal: 1}})}
 	}
 	n.gossip, err = gossip.New(gossip.Config{
@@ -31,8 +33,8 @@ func (n *Node) newGossip(members net.Listener, keys [][]byte, meshAddr string) e
 		Join: n.cfg.Cluster.Join, MeshAddr: meshAddr, APIAddr: n.apiAddr(),
 		Packets: packets, Listener: members, Advertise: n.clusterAddr,
 		Dial:    func(ctx context.Context, addr string) (net.Conn, error) { return n.deps.Dial(ctx, "tcp", addr) },
-		Resolve: n.deps.Resolve,
-		Log:     n.log, Registerer: n.reg,
+		Resolve: n.deps.Resolve, Lessons: lessons,
+		Log: n.log, Registerer: n.reg,
 	}, store, index, n.mesh)
 	if err != nil {
 		return err

@@ -39,7 +39,7 @@ func TestRoutersThinkAlikeBecauseTheyShare(t *testing.T) {
 		t.Fatalf("only %d picks were judged", asked)
 	}
 	_, mute := run("not sharing", true)
-	if shared > 20*time.Millisecond {
+	if shared > 10*time.Millisecond {
 		t.Errorf("mean regret %v between routers that share", shared)
 	}
 	if mute < 3*shared || mute < 20*time.Millisecond {
