@@ -14,7 +14,7 @@ type parser struct {
 	at   int // what to add to the cursor's offsets to get the body's
 	r    *Request
 
-	seen                uint32 // a bit per field met
+	seen                uint64 // a bit per field met
 	maxTokens           int    // 0 = unknown
 	maxCompletionTokens int    // 0 = unknown
 	options             scan.Value
@@ -58,19 +58,26 @@ func (p *parser) run() *Error {
 // fieldOf leaves out what does not concern the endpoint.
 func (p *parser) fieldOf(key []byte) field {
 	f := fieldOf(key)
+	ep := p.r.Endpoint
+	there := true
 	switch f {
 	case fieldPrompt:
-		if p.r.Endpoint != Completions {
-			return fieldNone
-		}
+		there = ep == Completions || ep == Responses
 	case fieldInput:
-		if p.r.Endpoint != Embeddings {
-			return fieldNone
-		}
-	case fieldN, fieldTools, fieldFunctions, fieldMessages:
-		if p.r.Endpoint == Other {
-			return fieldNone
-		}
+		there = ep == Embeddings || ep == Responses
+	case fieldN, fieldFunctions:
+		there = ep == Chat || ep == Completions || ep == Embeddings
+	case fieldTools:
+		there = ep != Other
+	case fieldMessages:
+		there = ep != Other && ep != Responses
+	case fieldMaxOutputTokens, fieldReasoning, fieldInstructions, fieldPrevious, fieldConversation:
+		there = ep == Responses
+	case fieldSystem, fieldThinking:
+		there = ep == Messages
+	}
+	if !there {
+		return fieldNone
 	}
 	return f
 }
@@ -143,10 +150,47 @@ func (p *parser) read(f field) *Error {
 	case fieldFunctions:
 		r.Functions = span
 		return p.listOrNull(f, v)
-	case fieldPrompt, fieldInput:
+	case fieldPrompt:
+		if r.Endpoint == Responses {
+			r.Reference = span
+		} else {
+			r.Prompt = span
+		}
+	case fieldInput:
 		r.Prompt = span
+	case fieldMaxOutputTokens:
+		p.maxCompletionTokens = p.positive(v)
+	case fieldReasoning:
+		p.reasoning(v)
+	case fieldInstructions:
+		r.Instructions = span
+	case fieldPrevious:
+		r.Previous = span
+	case fieldConversation:
+		r.Conversation = span
+	case fieldSystem:
+		r.System = span
+	case fieldThinking:
+		r.Thinking = span
 	}
 	return nil
+}
+
+// reasoning looks for the effort in a response's reasoning: the rest of it does not change the prompt.
+func (p *parser) reasoning(v scan.Value) {
+	if v.Kind != scan.Object {
+		return
+	}
+	raw := v.Raw(p.body)
+	c := scan.New(raw)
+	c.EnterObject()
+	var scratch [32]byte
+	for key, ok := c.NextField(); ok; key, ok = c.NextField() {
+		if effort := c.Skip(); string(key.Text(raw, scratch[:0])) == "effort" {
+			at := p.at + v.Start
+			p.r.ReasoningEffort = Span{at + effort.Start, at + effort.End}
+		}
+	}
 }
 
 // messages reads the list of messages and checks that each is an object.

@@ -17,6 +17,8 @@ const (
 	Completions
 	Embeddings
 	Models
+	Responses // OpenAI's Responses: POST /v1/responses
+	Messages  // Anthropic's Messages: POST /v1/messages, and what counts their tokens
 )
 
 // EndpointOf returns the endpoint of a request path, which must be free of query and dot segments.
@@ -48,6 +50,10 @@ func (e Endpoint) String() string {
 		return "embeddings"
 	case Models:
 		return "models"
+	case Responses:
+		return "responses"
+	case Messages:
+		return "messages"
 	}
 	return "other"
 }
@@ -82,7 +88,11 @@ type Request struct {
 
 	Template, TemplateArgs, ReasoningEffort, Documents Span
 	Tools, Functions, Messages                         Span
-	Prompt                                             Span // prompt of a completion, input of an embedding
+	Prompt                                             Span // prompt of a completion, input of an embedding or a response
+
+	Previous, Conversation  Span // of a response: where the history is that the body does not hold
+	Reference, Instructions Span // of a response; Reference is its prompt, a template kept elsewhere
+	System, Thinking        Span // of Anthropic's Messages
 
 	object        int  // just behind the opening brace
 	model         Span // the value with its quotes
@@ -108,6 +118,16 @@ func (r *Request) Input(body []byte) prefix.Input {
 		in.Kind, in.Prompt = prefix.Completion, r.Prompt.Of(body)
 	case Embeddings:
 		in.Kind, in.Prompt = prefix.Embedding, r.Prompt.Of(body)
+	case Responses:
+		in.Kind = prefix.Responses
+		in.Template, in.TemplateArgs = r.Template.Of(body), r.TemplateArgs.Of(body)
+		in.ReasoningEffort, in.Documents = r.ReasoningEffort.Of(body), r.Documents.Of(body)
+		in.Tools, in.Instructions, in.Prompt = r.Tools.Of(body), r.Instructions.Of(body), r.Prompt.Of(body)
+		in.Previous, in.Conversation, in.Reference = r.Previous.Of(body), r.Conversation.Of(body), r.Reference.Of(body)
+	case Messages:
+		in.Kind = prefix.Messages
+		in.TemplateArgs, in.Tools = r.TemplateArgs.Of(body), r.Tools.Of(body)
+		in.System, in.Thinking, in.Messages = r.System.Of(body), r.Thinking.Of(body), r.Messages.Of(body)
 	}
 	return in
 }
@@ -135,6 +155,13 @@ const (
 	fieldMessages
 	fieldPrompt
 	fieldInput
+	fieldMaxOutputTokens
+	fieldReasoning
+	fieldInstructions
+	fieldPrevious
+	fieldConversation
+	fieldSystem
+	fieldThinking
 )
 
 var fieldNames = [...]string{
@@ -156,6 +183,13 @@ var fieldNames = [...]string{
 	fieldMessages:            "messages",
 	fieldPrompt:              "prompt",
 	fieldInput:               "input",
+	fieldMaxOutputTokens:     "max_output_tokens",
+	fieldReasoning:           "reasoning",
+	fieldInstructions:        "instructions",
+	fieldPrevious:            "previous_response_id",
+	fieldConversation:        "conversation",
+	fieldSystem:              "system",
+	fieldThinking:            "thinking",
 }
 
 // name is the field's key in the body.
@@ -199,6 +233,20 @@ func fieldOf(key []byte) field {
 		return fieldPrompt
 	case "input":
 		return fieldInput
+	case "max_output_tokens":
+		return fieldMaxOutputTokens
+	case "reasoning":
+		return fieldReasoning
+	case "instructions":
+		return fieldInstructions
+	case "previous_response_id":
+		return fieldPrevious
+	case "conversation":
+		return fieldConversation
+	case "system":
+		return fieldSystem
+	case "thinking":
+		return fieldThinking
 	}
 	return fieldNone
 }

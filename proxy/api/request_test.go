@@ -78,6 +78,61 @@ func TestPromptsAreLocated(t *testing.T) {
 	f(Other, `{}`, 0, "")
 }
 
+func TestAWholeResponsesRequest(t *testing.T) {
+	body := `{"model":"m","input":[{"role":"user","content":"x"}],"instructions":"i","previous_response_id":"resp_1","conversation":{"id":"c"},"prompt":{"id":"p"},` +
+		`"reasoning":{"summary":"auto","effort":"low"},"tools":[{"t":1}],"max_output_tokens":9,"stream":true,"user":"u","functions":1,"messages":1,"system":1,"n":"no"}`
+	r := parse(t, Responses, body)
+	if r.MaxTokens != 9 || !r.Stream || r.N != 1 || r.User != "u" {
+		t.Fatalf("got %+v", r)
+	}
+	want := prefix.Input{
+		Kind: prefix.Responses, Prompt: []byte(`[{"role":"user","content":"x"}]`), Instructions: []byte(`"i"`), Previous: []byte(`"resp_1"`),
+		Conversation: []byte(`{"id":"c"}`), Reference: []byte(`{"id":"p"}`), ReasoningEffort: []byte(`"low"`), Tools: []byte(`[{"t":1}]`),
+	}
+	if got := r.Input([]byte(body)); !reflect.DeepEqual(got, want) {
+		t.Fatalf("input %s", fmt.Sprintf("%+v", got))
+	}
+}
+
+func TestAWholeMessagesRequest(t *testing.T) {
+	body := `{"model":"m","max_tokens":9,"system":[{"type":"text","text":"s"}],"messages":[{"role":"user","content":"x"}],"tools":[{"name":"f"}],` +
+		`"thinking":{"type":"enabled","budget_tokens":1024},"metadata":{"user_id":"u"},"stream":true,"input":1,"instructions":1,"prompt":1,"n":"no"}`
+	for _, bom := range []string{"", "\xEF\xBB\xBF"} {
+		sent := []byte(bom + body)
+		r := parse(t, Messages, string(sent))
+		if r.MaxTokens != 9 || !r.Stream || r.N != 1 {
+			t.Fatalf("got %+v", r)
+		}
+		want := prefix.Input{
+			Kind: prefix.Messages, System: []byte(`[{"type":"text","text":"s"}]`), Messages: []byte(`[{"role":"user","content":"x"}]`),
+			Tools: []byte(`[{"name":"f"}]`), Thinking: []byte(`{"type":"enabled","budget_tokens":1024}`),
+		}
+		if got := r.Input(sent); !reflect.DeepEqual(got, want) {
+			t.Fatalf("input %s", fmt.Sprintf("%+v", got))
+		}
+	}
+}
+
+func TestFieldsOfOneFamilyMeanNothingInAnother(t *testing.T) {
+	f := func(ep Endpoint, fields string) {
+		t.Helper()
+		body := []byte(`{"model":"m",` + fields + `}`)
+		r, err := Parse(ep, body)
+		if err != nil {
+			t.Errorf("%v: %v", ep, err)
+		}
+		in := r.Input(body)
+		in.Kind = 0
+		if !reflect.DeepEqual(in, prefix.Input{}) || r.MaxTokens != 0 {
+			t.Errorf("%v: %+v", ep, in)
+		}
+	}
+	f(Chat, `"system":"x","system":"y","thinking":1,"instructions":"x","previous_response_id":"x","conversation":"x","reasoning":{"effort":"x"},"max_output_tokens":5,"input":"x","prompt":"x"`)
+	f(Completions, `"system":"x","instructions":"x","previous_response_id":"x","max_output_tokens":5,"input":"x"`)
+	f(Responses, `"messages":"x","messages":1,"system":"x","functions":1`)
+	f(Messages, `"input":"x","prompt":"x","instructions":"x","previous_response_id":"x","reasoning":{"effort":"x"},"functions":1`)
+}
+
 func TestOddButLegalBodiesTravelOn(t *testing.T) {
 	for _, body := range []string{
 		`{"model":"m"}`,
@@ -221,13 +276,15 @@ func FuzzParse(f *testing.F) {
 		`{"model":"m","messages":[{"role":"user","content":"x"}],"stream":true,"stream_options":{"include_usage":false}}`,
 		`{"model":"m","stream":true,"stream_options":{ "x":1 }}`, `{"mod\u0065l":"\ud83c","n":1}`, "\xEF\xBB\xBF{\"model\":\"m\",\"stream\":true}", `{"model":"m","stream":true,"stream_options":null}`,
 		`{"model":"m","cache_salt":1,"prompt":[1],"input":"x"}`, `{}`, `{"stream":true}`,
+		`{"model":"m","input":[{"role":"user","content":"x"}],"instructions":"i","previous_response_id":"r","reasoning":{"effort":"low"}}`,
+		`{"model":"m","system":[{"type":"text","text":"x","cache_control":{}}],"messages":[{"role":"user","content":[]}],"thinking":{}}`,
 	} {
-		for ep := range uint8(4) {
+		for ep := range uint8(Messages) + 1 {
 			f.Add([]byte(s), ep, "new \"name\"")
 		}
 	}
 	f.Fuzz(func(t *testing.T, body []byte, ep uint8, name string) {
-		r, err := Parse(Endpoint(ep%4), body)
+		r, err := Parse(Endpoint(ep%uint8(Messages+1)), body)
 		if err != nil {
 			if e := AsError(err); e.Status != http.StatusBadRequest || !json.Valid(e.AppendOpenAI(nil)) {
 				t.Fatalf("%+v", e)

@@ -4,24 +4,8 @@ import "github.com/hearsay-llm/hearsay/state/prefix/scan"
 
 // chat hashes what goes before the messages, then the messages.
 func (h *Hasher) chat(in Input) error {
-	before := [...][]byte{in.Template, in.TemplateArgs, in.ReasoningEffort, in.Documents, in.Tools, in.Functions}
-	for i, raw := range before {
-		if len(raw) == 0 {
-			continue
-		}
-		c := scan.New(raw)
-		v := c.Skip()
-		if err := c.End(); err != nil {
-			return err
-		}
-		if v.Kind == scan.Null {
-			continue
-		}
-		h.frame(frameSection)
-		h.tag[0] = byte(i)
-		h.framing(h.tag[:1])
-		h.json(v.Raw(raw))
-		h.frame(frameEnd)
+	if err := h.settings(in); err != nil {
+		return err
 	}
 	h.markEnd()
 	if len(in.Messages) == 0 {
@@ -41,6 +25,46 @@ func (h *Hasher) chat(in Input) error {
 		h.message(&c, in.Messages)
 	}
 	return c.End()
+}
+
+// Numbers of what goes before the messages. Those below settingsBefore are Chat's, in the stream's order.
+const (
+	sectionTools    = 4
+	settingsBefore  = 6
+	sectionPrompt   = 6
+	sectionThinking = 7
+)
+
+// settings hashes what goes before the first message in the OpenAI families.
+func (h *Hasher) settings(in Input) error {
+	before := [settingsBefore][]byte{in.Template, in.TemplateArgs, in.ReasoningEffort, in.Documents, in.Tools, in.Functions}
+	for i, raw := range before {
+		if err := h.setting(byte(i), raw); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// setting hashes a value as JSON text; absent and null leave no trace.
+func (h *Hasher) setting(number byte, raw []byte) error {
+	if len(raw) == 0 {
+		return nil
+	}
+	c := scan.New(raw)
+	v := c.Skip()
+	if err := c.End(); err != nil {
+		return err
+	}
+	if v.Kind == scan.Null {
+		return nil
+	}
+	h.frame(frameSection)
+	h.tag[0] = number
+	h.framing(h.tag[:1])
+	h.json(v.Raw(raw))
+	h.frame(frameEnd)
+	return nil
 }
 
 // message is what is hashed of one message. Where a key stands twice the last one counts, as in engines.

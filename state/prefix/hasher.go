@@ -34,6 +34,11 @@ const (
 	frameFunction = 'f' // a function_call, the older form
 	frameIDs      = 'i' // token ids, 4 bytes each, to the end of the stream
 	frameSection  = 's' // a value before the messages: section number, JSON text
+	frameResult   = 'u' // what a tool returned: content
+	frameFailed   = 'x' // the tool of this result failed
+	frameCustom   = 'k' // a call of a tool that takes free text: name, end, text
+	frameDocument = 'q' // a document given as text or parts
+	frameHistory  = 'h' // what a prompt goes on from and the body does not hold: source, digest
 )
 
 // Hasher makes marks. It is large (some 5 kB) and meant to be reused; in steady state it allocates nothing beyond what
@@ -50,8 +55,9 @@ type Hasher struct {
 	seen Mark   // depth of the last mark
 	rest Mark   // depth of prompts of a batch after the first
 
-	kind   Kind
-	answer answer
+	kind    Kind
+	history bool // the prompt goes on from what the body does not hold
+	answer  answer
 
 	n         int // bytes waiting in buf
 	buf       [bufferBytes]byte
@@ -66,9 +72,14 @@ type Hasher struct {
 func (h *Hasher) Marks(dst []Mark, seed Seed, in Input) ([]Mark, error) {
 	h.begin(dst, seed, in.Kind)
 	var err error
-	if in.Kind == Chat {
+	switch in.Kind {
+	case Chat:
 		err = h.chat(in)
-	} else {
+	case Responses:
+		err = h.responses(in)
+	case Messages:
+		err = h.anthropic(in)
+	default:
 		err = h.prompt(in.Prompt)
 		h.flush()
 		h.mark()
@@ -90,7 +101,7 @@ func (h *Hasher) begin(dst []Mark, seed Seed, kind Kind) {
 	h.x.Reset()
 	h.dst, h.kind, h.n = dst, kind, 0
 	h.pos, h.next, h.last = 0, firstMark, 0
-	h.m, h.seen, h.rest = Mark{}, Mark{}, Mark{}
+	h.m, h.seen, h.rest, h.history = Mark{}, Mark{}, Mark{}, false
 	h.answer.reset()
 
 	h.tag[0], h.tag[1] = SchemeVersion, byte(kind)

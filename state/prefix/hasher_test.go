@@ -327,12 +327,20 @@ func FuzzMarks(f *testing.F) {
 		`[{"role":"user","content":"x"}]`, `[{"role":"user","content":[{"type":"text","text":"\ud83c"},{"type":"image_url"},"x",1,null]}]`,
 		`[{"tool_calls":[{"function":{"name":1,"arguments":{}}},{},1,{"function":1}],"function_call":[]}]`, `[1,[2],"x",-1,1.5]`, `{"a":"\"\\"}`, `[`, `"`,
 	} {
+		f.Add([]byte(s), uint8(0))
 		f.Add([]byte(s), uint8(1))
-		f.Add([]byte(s), uint8(2))
+	}
+	for _, s := range []string{
+		`"x"`, `[{"role":"user","content":[{"type":"input_text","text":"x"},{"type":"input_image","image_url":"x"}]},{"type":"function_call","name":"f","arguments":"{}"},{"type":"function_call_output","output":"x"},{"type":"reasoning"},{"type":"x","id":"1"}]`,
+		`[{"role":"user","content":[{"type":"tool_use","name":"f","input":{"a":"\ud83c\udf0d"}},{"type":"tool_result","content":[{"type":"document","source":{"type":"content","content":[{"type":"image","cache_control":{}}]}}]}]}]`,
+		`{"a":"\ud83c\ud83c\u0022"}`, `[{"cache_control":1,"x":{"cache_control":2}}]`,
+	} {
+		f.Add([]byte(s), uint8(3))
+		f.Add([]byte(s), uint8(4))
 	}
 	f.Fuzz(func(t *testing.T, raw []byte, kind uint8) {
 		var h Hasher
-		in := Input{Kind: Kind(kind%3 + 1), Tools: raw, Messages: raw, Prompt: raw}
+		in := Input{Kind: Kind(kind%5 + 1), Tools: raw, Messages: raw, Prompt: raw, System: raw, Instructions: raw, Previous: raw}
 		first, err := h.Marks(nil, Seed{Model: "m"}, in)
 		if c := scan.New(raw); len(raw) > 0 {
 			c.Skip()
@@ -345,6 +353,8 @@ func FuzzMarks(f *testing.F) {
 		h.AnswerText(raw)
 		h.AnswerCall(raw)
 		h.AnswerArguments(raw)
+		h.AnswerPart()
+		h.AnswerItem(raw)
 		h.EndAnswer(nil)
 		again, _ := h.Marks(nil, Seed{Model: "m"}, in)
 		if fmt.Sprint(first) != fmt.Sprint(again) {
@@ -352,7 +362,8 @@ func FuzzMarks(f *testing.F) {
 		}
 		var compact bytes.Buffer
 		if err == nil && json.Compact(&compact, raw) == nil {
-			in.Tools, in.Messages, in.Prompt = compact.Bytes(), compact.Bytes(), compact.Bytes()
+			c := compact.Bytes()
+			in.Tools, in.Messages, in.Prompt, in.System, in.Instructions, in.Previous = c, c, c, c, c, c
 			if other, _ := h.Marks(nil, Seed{Model: "m"}, in); fmt.Sprint(first) != fmt.Sprint(other) {
 				t.Fatal("white space between tokens changes the marks")
 			}

@@ -35,6 +35,8 @@ const (
 	Chat       Kind = iota + 1 // Input.Messages and what goes before them
 	Completion                 // Input.Prompt
 	Embedding                  // Input.Prompt
+	Responses                  // OpenAI's Responses: Input.Prompt is its input
+	Messages                   // Anthropic's Messages: Input.System and Input.Messages
 )
 
 // Seed is what splits an engine's cache beside the prompt's text. Prompts whose seeds differ share no marks.
@@ -58,5 +60,13 @@ type Input struct {
 	Functions       []byte // functions, the older form of tools
 	Messages        []byte // messages
 
-	Prompt []byte // a completion's prompt or an embedding's input: string, token ids, or a list of either
+	Prompt []byte // a completion's prompt or an embedding's input: string, token ids, or a list of either; a response's input: string or list of items
+
+	Previous     []byte // previous_response_id: the prompt goes on where that response ended
+	Conversation []byte // conversation: the prompt goes on behind what it holds
+	Reference    []byte // a response's prompt: a template kept elsewhere, with its variables
+	Instructions []byte // instructions
+
+	System   []byte // system: string or list of blocks
+	Thinking []byte // thinking
 }

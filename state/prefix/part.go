@@ -23,21 +23,19 @@ const (
 
 // part hashes one element of a content list.
 func (h *Hasher) part(c *scan.Cursor, doc []byte) {
-	in := *c
-	whole := c.Skip()
-	if whole.Kind != scan.Object {
-		if whole.Kind == scan.String {
-			h.text(doc, whole) // some engines take plain strings as parts
-			return
+	if !c.EnterObject() {
+		if v := c.Skip(); v.Kind == scan.String {
+			h.text(doc, v) // some engines take plain strings as parts
+		} else {
+			h.other(doc, v)
 		}
-		h.other(doc, whole)
 		return
 	}
-	in.EnterObject()
+	whole := scan.Value{Kind: scan.Object, Start: c.Pos() - 1}
 	var kind, text scan.Value
 	var scratch [32]byte
-	for key, ok := in.NextField(); ok; key, ok = in.NextField() {
-		v := in.Skip()
+	for key, ok := c.NextField(); ok; key, ok = c.NextField() {
+		v := c.Skip()
 		switch string(key.Text(doc, scratch[:0])) {
 		case "type":
 			kind = v
@@ -45,6 +43,10 @@ func (h *Hasher) part(c *scan.Cursor, doc []byte) {
 			text = v
 		}
 	}
+	if c.Err() != nil {
+		return
+	}
+	whole.End = c.Pos()
 	var name []byte
 	if kind.Kind == scan.String {
 		name = kind.Text(doc, scratch[:0])
@@ -81,74 +83,24 @@ func (h *Hasher) part(c *scan.Cursor, doc []byte) {
 
 // media hashes a part by the digest of its JSON text, and counts it as that many tokens.
 func (h *Hasher) media(doc []byte, v scan.Value, kind byte, tokens int) {
-	h.frame(frameMedia)
-	h.digest.Reset()
-	h.digesting = true
+	h.beginDigest(kind)
 	h.json(v.Raw(doc))
-	h.flush()
-	h.digesting = false
+	h.endDigest(tokens)
+}
+
+// beginDigest starts a part of which only a digest goes into the stream: what is put until endDigest.
+func (h *Hasher) beginDigest(kind byte) {
+	h.frame(frameMedia)
 	h.tag[0] = kind
 	h.framing(h.tag[:1])
-	binary.LittleEndian.PutUint64(h.tag[:], h.digest.Sum64())
+	h.digest.Reset()
+	h.digesting = true
+}
+
+func (h *Hasher) endDigest(tokens int) {
+	h.flush()
+	h.digesting = false
 	h.exact(tokens)
+	binary.LittleEndian.PutUint64(h.tag[:], h.digest.Sum64())
 	h.framing(h.tag[:])
-}
-
-// json hashes the text of a valid JSON value without the white space between its tokens and with strings decoded. A
-// quote inside a string is preceded by 0xFE, which no string holds, so that it closes nothing.
-func (h *Hasher) json(raw []byte) {
-	for len(raw) > 0 {
-		// Outside strings: up to and with the next quote, without white space.
-		i := 0
-		for i < len(raw) && raw[i] > ' ' && raw[i] != '"' {
-			i++
-		}
-		if i == len(raw) {
-			h.put(raw)
-			break
-		}
-		if raw[i] != '"' {
-			h.put(raw[:i])
-			raw = raw[i+1:]
-			continue
-		}
-		h.put(raw[:i+1])
-		raw = raw[i+1:]
-		// Inside: runs up to an escape or the closing quote.
-		for {
-			if i = scan.Plain(raw); i == len(raw) {
-				h.put(raw)
-				raw = nil
-				break
-			}
-			if raw[i] == '"' {
-				h.put(raw[:i+1])
-				raw = raw[i+1:]
-				break
-			}
-			h.put(raw[:i])
-			raw = raw[i:]
-			used := escapeLen(raw)
-			if len(raw) > 1 && raw[1] == '"' {
-				h.putByte(0xFE)
-			}
-			if bufferBytes-h.n < scan.MinDecodeBuffer {
-				h.flush()
-			}
-			n, _ := scan.Decode(h.buf[h.n:], raw[:used])
-			h.n += n
-			raw = raw[used:]
-		}
-	}
-}
-
-// escapeLen is the length of the escape raw starts with; two that may be a surrogate pair count as one.
-func escapeLen(raw []byte) int {
-	switch {
-	case len(raw) < 2 || raw[1] != 'u':
-		return min(2, len(raw))
-	case len(raw) >= 12 && raw[2]|0x20 == 'd' && raw[6] == '\\' && raw[7] == 'u' && raw[8]|0x20 == 'd':
-		return 12
-	}
-	return min(6, len(raw))
 }
