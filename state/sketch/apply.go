@@ -1,7 +1,6 @@
 package sketch
 
 import (
-	"math"
 	"time"
 
 	"github.com/hearsay-llm/hearsay/state"
@@ -94,6 +93,11 @@ func (r *replica) apply(op *Op, t, own int64) bool {
 		if f := r.flights[key]; f != nil {
 			return r.first(f, t)
 		}
+		if f := r.revive(key); f != nil {
+			r.first(f, t)
+			r.loseIfDropped(f)
+			return true
+		}
 		return t-int64(op.Age) > r.dead && r.tombs.put(key, tomb{phase: phaseFirst, at: t})
 	case OpEnd:
 		return r.applyEnd(op, key, t)
@@ -131,7 +135,7 @@ func (r *replica) applyPlace(op *Op, key flightKey, t int64) bool {
 		return false
 	}
 	past, over := r.tombs.m[key]
-	if over && past.phase >= phaseEnded && past.placed {
+	if past.placed {
 		return false
 	}
 	leaf, _ := r.chain(op.Parent, op.Links)
@@ -156,8 +160,8 @@ func (r *replica) applyPlace(op *Op, key flightKey, t int64) bool {
 			r.release(f, phaseWithdrawn, past.at)
 		}
 	}
-	if at, dropped := r.x.dropped(op.Boot, t); dropped && f.phase < phaseEnded {
-		r.abandon(f, at)
+	if f.phase < phaseEnded {
+		r.loseIfDropped(f)
 	}
 	return true
 }
@@ -168,6 +172,9 @@ func (r *replica) applyEnd(op *Op, key flightKey, t int64) bool {
 		if t-int64(op.Age) <= r.dead {
 			return false
 		}
+		f = r.revive(key)
+	}
+	if f == nil {
 		if !r.tombs.put(key, tomb{phase: phaseEnded, at: t}) {
 			return false
 		}
@@ -185,15 +192,21 @@ func (r *replica) applyEnd(op *Op, key flightKey, t int64) bool {
 	return true
 }
 
-// DropBoot says that the router of that boot is dead: its placements without a
-// first token vanish, the others count as used until now. What it says later with
-// stamps from before now is taken the same way. Every router calls it by itself.
+// DropBoot says that the router of that boot was found dead at now: its
+// placements of which nothing was told from after now count as follows. Those
+// without a first token vanish; the others stay resident until the horizon passes
+// now, as if they were used until then. What the boot told before and comes late,
+// or tells later because it lives, counts in full whatever came first: a first
+// token makes a vanished placement resident, an end says when it was used, a
+// withdrawal removes it; and placements made after now are like any other. So the
+// order of DropBoot and ops makes no difference, and an instant that is too late
+// loses nothing. Of several instants the latest counts. Every router calls it by
+// itself.
 func (x *Index) DropBoot(boot state.BootID, now time.Time) {
 	if boot == x.clock.Boot() || boot == 0 {
 		return
 	}
-	t := x.ownTime(now)
-	x.drop(boot, t)
+	t := x.drop(boot, x.ownTime(now))
 	for _, r := range *x.bySlot.Load() {
 		if r == nil {
 			continue
@@ -201,28 +214,11 @@ func (x *Index) DropBoot(boot state.BootID, now time.Time) {
 		r.mu.Lock()
 		for k, f := range r.flights {
 			if k.boot == boot {
-				r.abandon(f, t)
+				r.lose(f, t)
 			}
 		}
 		r.settle()
 		r.mu.Unlock()
-	}
-}
-
-// Clear says that everything the replica's cache held at deadBefore or earlier is
-// gone (it restarted, was flushed, or lost its memory). It is shared; the latest
-// instant wins everywhere. An instant ahead of this router's clock counts as now.
-func (x *Index) Clear(id state.ReplicaID, deadBefore state.Stamp) {
-	now := x.now()
-	own := x.ownTime(now)
-	at, ok := x.clock.Place(deadBefore, now, time.Duration(own))
-	if !ok || id == "" || len(id) > MaxIDBytes {
-		return
-	}
-	r := x.replica(id, math.MaxInt64, own)
-	defer r.mu.Unlock()
-	if r.kill(int64(at)) {
-		x.news(r, Op{Kind: OpDead, Replica: id, Boot: x.clock.Boot(), Stamp: state.Stamp{Boot: x.clock.Boot(), At: at}}, true, own)
 	}
 }
 

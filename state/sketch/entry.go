@@ -24,10 +24,11 @@ type entry struct {
 }
 
 // never is the use of an entry that was not used yet; liveAlways the horizon of
-// a replica that has forgotten nothing.
+// a replica that has forgotten nothing; liveForever is later than any instant.
 const (
-	never      = math.MinInt64
-	liveAlways = math.MinInt64 + 1
+	never       = math.MinInt64
+	liveAlways  = math.MinInt64 + 1
+	liveForever = math.MaxInt64
 )
 
 // state packs the number of placements that pin the entry as resident, the number

@@ -12,6 +12,8 @@ type flight struct {
 	key   flightKey
 	phase phase
 	began int64    // own time of the placing
+	told  int64    // own time of the last its router told of it: the placing or the first token
+	lost  int64    // own time at which its router was found dead since; never = it lives (see lose)
 	path  []*entry // from the deepest mark to the root
 	pend  int      // path[:pend] is still to be prefilled, path[pend:] was live
 }
@@ -47,7 +49,7 @@ func (r *replica) begin(key flightKey, leaf *entry, began int64) (*flight, bool)
 		r.x.totals.placementsDropped.Add(1)
 		return nil, false
 	}
-	f := &flight{key: key, began: began, path: r.walk(nil, leaf)}
+	f := &flight{key: key, began: began, told: began, lost: never, path: r.walk(nil, leaf)}
 	for f.pend < len(f.path) && !r.live(f.path[f.pend]) {
 		f.pend++
 	}
@@ -109,7 +111,7 @@ func (r *replica) first(f *flight, t int64) bool {
 	if f.phase != phasePending {
 		return false
 	}
-	f.phase = phaseFirst
+	f.phase, f.told = phaseFirst, max(f.told, t)
 	for _, e := range f.path[:f.pend] {
 		r.hold(e, onePin, f.began)
 		r.unhold(e, onePend)
@@ -127,10 +129,19 @@ func (r *replica) end(f *flight, t int64) {
 	r.release(f, phaseEnded, t)
 }
 
-// release lets go of the placement's path and remembers how it ended.
+// release ends the placement and remembers how.
 func (r *replica) release(f *flight, p phase, t int64) {
-	delete(r.flights, f.key)
+	r.letGo(f)
 	f.phase = p
+	r.tombs.put(f.key, tomb{phase: p, at: t, placed: true})
+}
+
+// letGo takes the placement's hands off its path.
+func (r *replica) letGo(f *flight) {
+	delete(r.flights, f.key)
+	if f.lost != never {
+		r.lost--
+	}
 	for i, e := range f.path {
 		if i < f.pend {
 			r.unhold(e, onePend)
@@ -139,52 +150,4 @@ func (r *replica) release(f *flight, p phase, t int64) {
 		}
 	}
 	f.path = nil
-	r.tombs.put(f.key, tomb{phase: p, at: t, placed: true})
 }
-
-// tombs remembers the last placements' phases that came before, or outlived, the
-// placement itself, so that a late or repeated placing changes nothing. Bounded:
-// the oldest is forgotten.
-type tombs struct {
-	m    map[flightKey]tomb
-	keys []flightKey
-	next int
-}
-
-type tomb struct {
-	phase  phase
-	at     int64  // own time of the phase
-	placed bool   // the placing was seen
-	scale  uint16 // of evidence that came before the placing
-	count  uint32
-}
-
-func (t *tombs) put(k flightKey, v tomb) (news bool) {
-	if old, ok := t.m[k]; ok {
-		news = v.phase > old.phase
-		if news {
-			old.phase, old.at = v.phase, v.at
-		}
-		old.placed = old.placed || v.placed
-		if v.scale > old.scale {
-			old.scale, old.count = v.scale, v.count
-		}
-		t.m[k] = old
-		return news
-	}
-	if t.m == nil {
-		t.m = make(map[flightKey]tomb)
-	}
-	if len(t.keys) < maxTombs {
-		t.keys = append(t.keys, k)
-	} else {
-		delete(t.m, t.keys[t.next])
-		t.keys[t.next] = k
-		t.next = (t.next + 1) % maxTombs
-	}
-	t.m[k] = v
-	return true
-}
-
-// maxTombs covers some seconds of one replica's placements.
-const maxTombs = 1024

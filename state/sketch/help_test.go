@@ -32,6 +32,9 @@ func (w *world) slot(id state.ReplicaID) state.Slot {
 }
 
 func (w *world) index(boot state.BootID, b Bounds) *Index {
+	if b.Journal == 0 {
+		b.Journal = 1 << 12 // the default's ring alone is megabytes
+	}
 	c := state.NewClock(boot, epoch)
 	for o := state.BootID(1); o < 9; o++ {
 		c.Observe(o, 0, epoch)

@@ -163,7 +163,7 @@ func (x *Index) create(id state.ReplicaID, t, now int64) *replica {
 		x.totals.replicasDropped.Add(1)
 		x.forget(idlest)
 	}
-	r := &replica{id: id, slot: slot, x: x, ages: newAges(), dead: never, flights: make(map[flightKey]*flight), owed: make(map[uint64][]owed)}
+	r := &replica{id: id, slot: slot, x: x, ages: newAges(), dead: never, lostFrom: liveForever, flights: make(map[flightKey]*flight), owed: make(map[uint64][]owed)}
 	r.learn.init(x.bounds.UnknownCapacity)
 	r.liveFrom.Store(liveAlways)
 	r.lastNews.Store(now)
@@ -252,8 +252,9 @@ func (x *Index) news(r *replica, op Op, own bool, now int64) {
 	x.journal.append(op, own)
 }
 
-// Sweep releases placements of which no end came for Bounds.PlacementAge. The
-// index does it by itself while it is used; an idle one may be swept by a timer.
+// Sweep takes placements of which no end came for Bounds.PlacementAge as if their
+// router was found dead (DropBoot). The index does it by itself while it is used;
+// an idle one may be swept by a timer.
 func (x *Index) Sweep(now time.Time) {
 	t := x.ownTime(now)
 	x.sweepAt.Store(t)
@@ -264,24 +265,14 @@ func (x *Index) Sweep(now time.Time) {
 		}
 		r.mu.Lock()
 		for _, f := range r.flights {
-			if f.began > old {
-				continue
+			if f.began <= old && f.lost == never {
+				x.totals.placementsExpired.Add(1)
+				r.lose(f, t)
 			}
-			x.totals.placementsExpired.Add(1)
-			r.abandon(f, t)
 		}
+		r.releaseLost(old)
 		r.settle()
 		r.mu.Unlock()
-	}
-}
-
-// abandon ends a placement whose router will not: one without a first token
-// vanishes, one with it was used until now.
-func (r *replica) abandon(f *flight, t int64) {
-	if f.phase == phasePending {
-		r.release(f, phaseWithdrawn, t)
-	} else {
-		r.end(f, t)
 	}
 }
 

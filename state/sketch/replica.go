@@ -20,15 +20,17 @@ type replica struct {
 	x  *Index
 	mu sync.Mutex
 	// Guarded by mu.
-	gone    bool // forgotten; nothing may be added
-	ages    ages
-	entries int
-	dead    int64 // dead_before on the own clock; never = none
-	learn   learner
-	flights map[flightKey]*flight
-	tombs   tombs
-	owed    map[uint64][]owed // by mark
-	made    []*entry          // by the change under way, or robbed of a child: perhaps idle
+	gone     bool // forgotten; nothing may be added
+	ages     ages
+	entries  int
+	dead     int64 // dead_before on the own clock; never = none
+	learn    learner
+	flights  map[flightKey]*flight
+	lost     int   // flights whose router was found dead
+	lostFrom int64 // earliest such instant, or earlier
+	tombs    tombs
+	owed     map[uint64][]owed // by mark
+	made     []*entry          // by the change under way, or robbed of a child: perhaps idle
 }
 
 // capacity is C_eff in tokens.
@@ -46,6 +48,9 @@ func (r *replica) settle() {
 	r.made = r.made[:0]
 	c := r.capacity()
 	r.liveFrom.Store(max(r.ages.settle(c), r.dead))
+	if r.releaseLost(never) {
+		r.liveFrom.Store(max(r.ages.settle(c), r.dead))
+	}
 	if keep := c * deadKept; r.ages.sum+r.ages.held > keep || r.entries > r.x.bounds.EntriesPerReplica {
 		r.evict(keep, r.x.bounds.EntriesPerReplica)
 		r.liveFrom.Store(max(r.ages.settle(c), r.dead))

@@ -83,7 +83,9 @@ func (x *Index) dropped(boot state.BootID, t int64) (at int64, ok bool) {
 	return at, ok && t <= at
 }
 
-func (x *Index) drop(boot state.BootID, now int64) {
+// drop notes that the boot was found dead at now and returns the latest instant at
+// which it was.
+func (x *Index) drop(boot state.BootID, now int64) int64 {
 	x.seenMu.Lock()
 	defer x.seenMu.Unlock()
 	if len(x.drops) >= maxWindows {
@@ -93,5 +95,9 @@ func (x *Index) drop(boot state.BootID, now int64) {
 			}
 		}
 	}
+	if at, ok := x.drops[boot]; ok {
+		now = max(now, at)
+	}
 	x.drops[boot] = now
+	return now
 }

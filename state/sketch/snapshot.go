@@ -47,8 +47,8 @@ func (r *replica) snapshot() (ops []Op) {
 		ops = append(ops, o)
 	}
 	for k, f := range r.flights {
-		if len(f.path) == 0 {
-			continue
+		if len(f.path) == 0 || f.lost != never {
+			continue // what a dead router's have used is in chains
 		}
 		o := op(OpPlace, f.began)
 		o.Boot, o.Placement, o.Mark = k.boot, k.id, f.path[0].hash

@@ -57,7 +57,7 @@ func (x *Index) Stats(id state.ReplicaID) ReplicaStats {
 	s := ReplicaStats{
 		Entries: r.entries, Tokens: r.ages.sum + r.ages.held, Held: r.ages.held,
 		CEff: r.learn.now.tokens, Given: r.learn.given, Rho: r.learn.now.rho, Trust: r.learn.now.trust,
-		Samples: r.learn.now.count, Placements: len(r.flights),
+		Samples: r.learn.now.count, Placements: len(r.flights) - r.lost,
 	}
 	s.HorizonAge = r.horizonAge(x.ownTime(now))
 	if r.dead != never {
