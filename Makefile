@@ -66,6 +66,10 @@ bench: ## Go benchmarks of the parts on the request path (minutes)
 replay-mooncake: build ## 3 routers, 8 engines, the Mooncake conversation trace, by policy and rate (about an hour; see docs/benchmarks.md)
 	$(GO) run ./test/bench/mooncake -bin $(BIN)
 
+.PHONY: bench-rivals
+bench-rivals: ## our prefix index beside a radix tree and a map of block hashes: speed, memory, bytes, errors (minutes)
+	$(GO) run ./test/bench/rivals
+
 .PHONY: cover
 cover: ## test coverage per function
 	$(GO) test -coverprofile cover.out ./... && $(GO) tool cover -func cover.out | tail -40
