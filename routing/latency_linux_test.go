@@ -195,20 +195,18 @@ func (x *busy) gossip(ctx context.Context, n int) {
 func BenchmarkPickLatency(b *testing.B) {
 	for _, n := range []int{5, 25, 64, 100, 400} {
 		for _, tokens := range []int{1000, 8000, 32000, 128000} {
-			for _, beside := range []string{"nothing", "gossip"} {
-				b.Run(fmt.Sprintf("replicas=%d/tokens=%d/beside=%s", n, tokens, beside), func(b *testing.B) {
-					x := newBusy(b, n, tokens)
+			b.Run(fmt.Sprintf("replicas=%d/tokens=%d", n, tokens), func(b *testing.B) {
+				x := newBusy(b, n, tokens)
+				b.Run("beside=nothing", x.measure)
+				b.Run("beside=gossip", func(b *testing.B) {
 					ctx, stop := context.WithCancel(context.Background())
-					defer stop()
 					var writer sync.WaitGroup
-					if beside == "gossip" {
-						writer.Go(func() { x.gossip(ctx, n) })
-					}
+					defer writer.Wait()
+					defer stop()
+					writer.Go(func() { x.gossip(ctx, n) })
 					x.measure(b)
-					stop()
-					writer.Wait()
 				})
-			}
+			})
 		}
 	}
 }
