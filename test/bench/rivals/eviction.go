@@ -6,6 +6,8 @@ import (
 	"math/rand/v2"
 	"slices"
 	"time"
+
+	"github.com/hearsay-llm/hearsay/test/bench/table"
 )
 
 // evictionRow is how well an index predicts the cached tokens of engines whose
@@ -126,7 +128,7 @@ func evict(o *options, res *result, name string) error {
 			slices.Sort(g.errs)
 			res.Evicted = append(res.Evicted, evictionRow{
 				Corpus: name, Capacity: capacities[i], Hit: s.cached / s.sent, Index: g.name, Knows: g.knows,
-				Median: quantile(g.errs, 0.5), Mean: mean(g.errs), Bias: (g.predicted - g.true) / max(1, g.true),
+				Median: table.Quantile(g.errs, 0.5), Mean: table.Mean(g.errs), Bias: (g.predicted - g.true) / max(1, g.true),
 			})
 		}
 	}
@@ -146,8 +148,8 @@ func (g *guess) note(predicted, cached float64) {
 func showEviction(w io.Writer, res *result) {
 	var rows [][]string
 	for _, r := range res.Evicted {
-		rows = append(rows, []string{r.Corpus, fmt.Sprint(r.Capacity), num(r.Hit), r.Index, r.Knows, percent(r.Median), percent(r.Mean), percent(r.Bias)})
+		rows = append(rows, []string{r.Corpus, fmt.Sprint(r.Capacity), table.Num(r.Hit), r.Index, r.Knows, table.Percent(r.Median), table.Percent(r.Mean), table.Percent(r.Bias)})
 	}
-	table(w, "Predicted against true cached tokens, 8 replicas with exact block LRU caches, the last four fifths of the requests. Error is |predicted - true| over the larger. Rivals note prompts when they are sent, as such routers do; \"answers\": also what the engine answered.", 1,
+	table.Print(w, "Predicted against true cached tokens, 8 replicas with exact block LRU caches, the last four fifths of the requests. Error is |predicted - true| over the larger. Rivals note prompts when they are sent, as such routers do; \"answers\": also what the engine answered.", 1,
 		[]string{"corpus", "KV tokens", "true hit", "index", "knows", "error p50", "mean", "bias"}, rows)
 }

@@ -5,6 +5,8 @@ import (
 	"io"
 	"runtime"
 	"time"
+
+	"github.com/hearsay-llm/hearsay/test/bench/table"
 )
 
 // memoryRow is what an index without bounds keeps after so many prompts.
@@ -77,8 +79,8 @@ func fill(x index, prompts []*prompt, replicas int) {
 func showMemory(w io.Writer, res *result) {
 	var rows [][]string
 	for _, r := range res.Memory {
-		rows = append(rows, []string{r.Corpus, fmt.Sprint(r.Prompts), fmt.Sprint(r.Replicas), r.Index, num(r.MB), num(r.PerPrompt), num(r.Snapshot)})
+		rows = append(rows, []string{r.Corpus, fmt.Sprint(r.Prompts), fmt.Sprint(r.Replicas), r.Index, table.Num(r.MB), table.Num(r.PerPrompt), table.Num(r.Snapshot)})
 	}
-	table(w, "Memory of an index without bounds, and what a router that knows nothing must be told. Every prompt is at the replica of its session.", 1,
+	table.Print(w, "Memory of an index without bounds, and what a router that knows nothing must be told. Every prompt is at the replica of its session.", 1,
 		[]string{"corpus", "prompts", "replicas", "index", "heap MB", "B/prompt", "snapshot MB"}, rows)
 }

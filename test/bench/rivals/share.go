@@ -5,6 +5,8 @@ import (
 	"io"
 	"slices"
 	"time"
+
+	"github.com/hearsay-llm/hearsay/test/bench/table"
 )
 
 // prefixRow is how far an index that forgets nothing is from the exact longest
@@ -101,7 +103,7 @@ func share(o *options, res *result, name string) error {
 		if !e.full {
 			res.Prefix = append(res.Prefix, prefixRow{
 				Corpus: name, Index: e.name, Prompts: len(s.errs),
-				P50: quantile(s.errs, 0.5), P90: quantile(s.errs, 0.9), P99: quantile(s.errs, 0.99),
+				P50: table.Quantile(s.errs, 0.5), P90: table.Quantile(s.errs, 0.9), P99: table.Quantile(s.errs, 0.99),
 				Bias: (s.found - s.exact) / max(1, s.exact),
 			})
 		}
@@ -117,14 +119,14 @@ func share(o *options, res *result, name string) error {
 func showShare(w io.Writer, res *result) {
 	var rows [][]string
 	for _, r := range res.Share {
-		rows = append(rows, []string{r.Corpus, r.Index, num(r.PromptBytes), num(r.First), fmt.Sprint(r.FirstN), num(r.FollowUp), fmt.Sprint(r.FollowUpN)})
+		rows = append(rows, []string{r.Corpus, r.Index, table.Num(r.PromptBytes), table.Num(r.First), fmt.Sprint(r.FirstN), table.Num(r.FollowUp), fmt.Sprint(r.FollowUpN)})
 	}
-	table(w, "Bytes another router must be told of one request. marks: the ops as encoded for gossip, one message a request; tree: the text not known there; blocks: 8 bytes a block not known there; each rival 24 bytes more, no framing.", 2,
+	table.Print(w, "Bytes another router must be told of one request. marks: the ops as encoded for gossip, one message a request; tree: the text not known there; blocks: 8 bytes a block not known there; each rival 24 bytes more, no framing.", 2,
 		[]string{"corpus", "index", "prompt bytes", "first contact", "requests", "follow-up", "requests"}, rows)
 	rows = nil
 	for _, r := range res.Prefix {
-		rows = append(rows, []string{r.Corpus, r.Index, fmt.Sprint(r.Prompts), percent(r.P50), percent(r.P90), percent(r.P99), percent(r.Bias)})
+		rows = append(rows, []string{r.Corpus, r.Index, fmt.Sprint(r.Prompts), table.Percent(r.P50), table.Percent(r.P90), table.Percent(r.P99), table.Percent(r.Bias)})
 	}
-	table(w, "Error against the exact longest common prefix in tokens, nothing forgotten, prompts sharing at least 64 tokens.", 2,
+	table.Print(w, "Error against the exact longest common prefix in tokens, nothing forgotten, prompts sharing at least 64 tokens.", 2,
 		[]string{"corpus", "index", "prompts", "p50", "p90", "p99", "bias"}, rows)
 }

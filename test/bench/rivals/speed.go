@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/hearsay-llm/hearsay/state/prefix/scan"
+	"github.com/hearsay-llm/hearsay/test/bench/table"
 )
 
 // speedRow is what one request costs with one index. Times are CPU microseconds.
@@ -81,7 +82,7 @@ func speed(o *options, res *result, name string) error {
 				for k := range rounds[i] {
 					v = append(v, get(&rounds[i][k]))
 				}
-				return median(v)
+				return table.Median(v)
 			}
 			r := speedRow{
 				Corpus: name, Replicas: replicas, Index: c.name,
@@ -160,7 +161,7 @@ func preparations(name string, prompts []*prompt, rounds int) prepareRow {
 			}
 			v = append(v, float64(size)/1e6/(cpuTime()-begin).Seconds())
 		}
-		return median(v)
+		return table.Median(v)
 	}
 	return prepareRow{
 		Corpus:   name,
@@ -211,22 +212,22 @@ func appendText(dst, messages []byte) []byte {
 func showSpeed(w io.Writer, res *result) {
 	var rows [][]string
 	for _, c := range res.Corpora {
-		rows = append(rows, []string{c.Name, c.What, fmt.Sprint(c.Prompts), num(c.KB), num(c.Tokens), num(c.Marks)})
+		rows = append(rows, []string{c.Name, c.What, fmt.Sprint(c.Prompts), table.Num(c.KB), table.Num(c.Tokens), table.Num(c.Marks)})
 	}
-	table(w, "Prompts", 2, []string{"corpus", "what", "prompts", "mean KB", "mean tokens", "mean marks"}, rows)
+	table.Print(w, "Prompts", 2, []string{"corpus", "what", "prompts", "mean KB", "mean tokens", "mean marks"}, rows)
 	rows = nil
 	for _, r := range res.Speed {
 		rows = append(rows, []string{
-			r.Corpus, r.Index, fmt.Sprint(r.Replicas), num(r.Prepare), num(r.MatchNew), num(r.MatchKnown), num(r.Insert),
-			num(r.Request), num(r.MBps), num(r.Allocs), num(r.AllocKB),
+			r.Corpus, r.Index, fmt.Sprint(r.Replicas), table.Num(r.Prepare), table.Num(r.MatchNew), table.Num(r.MatchKnown), table.Num(r.Insert),
+			table.Num(r.Request), table.Num(r.MBps), table.Num(r.Allocs), table.Num(r.AllocKB),
 		})
 	}
-	table(w, "Cost of a request, CPU us (prepare + match as it comes + insert). marks: from JSON, placing, first token and end; tree: from decoded text; blocks: tokenising and hashing from decoded messages.", 2,
+	table.Print(w, "Cost of a request, CPU us (prepare + match as it comes + insert). marks: from JSON, placing, first token and end; tree: from decoded text; blocks: tokenising and hashing from decoded messages.", 2,
 		[]string{"corpus", "index", "replicas", "prepare", "match new", "match known", "insert", "request", "MB/s", "allocs", "alloc KB"}, rows)
 	rows = nil
 	for _, r := range res.Prepare {
-		rows = append(rows, []string{r.Corpus, num(r.Marks), num(r.Decode), num(r.Tokenise), num(r.Blocks)})
+		rows = append(rows, []string{r.Corpus, table.Num(r.Marks), table.Num(r.Decode), table.Num(r.Tokenise), table.Num(r.Blocks)})
 	}
-	table(w, "Preparation alone, MB of JSON per CPU second. Decoding is what the rivals were given for nothing; a real tokeniser is slower than the simulated one by one or two orders of magnitude.", 1,
+	table.Print(w, "Preparation alone, MB of JSON per CPU second. Decoding is what the rivals were given for nothing; a real tokeniser is slower than the simulated one by one or two orders of magnitude.", 1,
 		[]string{"corpus", "JSON to marks", "JSON to text", "tokenise (simulated)", "hash blocks"}, rows)
 }

@@ -1,18 +1,18 @@
-package main
+// Package table prints the figures of the benchmarks below test/bench: aligned for
+// a terminal, and Markdown as they are.
+package table
 
 import (
 	"fmt"
 	"io"
 	"slices"
 	"strings"
-	"syscall"
-	"time"
 	"unicode/utf8"
 )
 
-// table prints aligned columns, the first so many to the left, in a form that is
-// Markdown too.
-func table(w io.Writer, title string, left int, head []string, rows [][]string) {
+// Print writes a title and rows under a head; the first left columns are aligned to
+// the left, the others to the right. All rows are as long as head.
+func Print(w io.Writer, title string, left int, head []string, rows [][]string) {
 	width := make([]int, len(head))
 	for _, r := range append([][]string{head}, rows...) {
 		for i, c := range r {
@@ -46,8 +46,8 @@ func table(w io.Writer, title string, left int, head []string, rows [][]string) 
 	}
 }
 
-// num formats with about three significant digits.
-func num(v float64) string {
+// Num formats with about three significant digits.
+func Num(v float64) string {
 	switch a := max(v, -v); {
 	case a >= 100:
 		return fmt.Sprintf("%.0f", v)
@@ -59,30 +59,26 @@ func num(v float64) string {
 	return fmt.Sprintf("%.3f", v)
 }
 
-func percent(v float64) string { return fmt.Sprintf("%.1f %%", 100*v) }
+// Percent formats a share.
+func Percent(v float64) string { return fmt.Sprintf("%.1f %%", 100*v) }
 
-// cpuTime is what the process has used so far, collection of garbage included.
-func cpuTime() time.Duration {
-	var u syscall.Rusage
-	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &u)
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
-}
-
-// quantile is that of sorted values; 0 without any.
-func quantile(sorted []float64, q float64) float64 {
+// Quantile is that of sorted values, by the nearest rank; 0 without any.
+func Quantile(sorted []float64, q float64) float64 {
 	if len(sorted) == 0 {
 		return 0
 	}
 	return sorted[int(q*float64(len(sorted)-1)+0.5)]
 }
 
-func median(v []float64) float64 {
+// Median is that of values in any order; 0 without any.
+func Median(v []float64) float64 {
 	s := slices.Clone(v)
 	slices.Sort(s)
-	return quantile(s, 0.5)
+	return Quantile(s, 0.5)
 }
 
-func mean(v []float64) float64 {
+// Mean is 0 without values.
+func Mean(v []float64) float64 {
 	sum := 0.0
 	for _, x := range v {
 		sum += x
