@@ -1,24 +1,12 @@
-// Package observe is loop 0: it reads the replicas that this router is the reader
-// of, and hands the readings on.
-//
-// Each replica is read by one router, chosen by rendezvous hashing over the live
-// routers, so that a hundred routers do not scrape every engine. When a replica's
-// reading grows old whatever the reason, the next router in rendezvous order
-// takes over, and the one after it later still: no membership news is needed. A
-// replica that hangs holds up only its own next reading.
-//
-// The package does not know engines: a Reader does.
 package observe
 
 import (
 	"context"
 	"math/rand/v2"
-	"slices"
 	"sync"
 	"time"
 
 	"github.com/rs/zerolog"
-	"github.com/zeebo/xxh3"
 
 	"github.com/hearsay-llm/hearsay/state"
 )
@@ -30,28 +18,40 @@ type Store interface {
 	Clock() *state.Clock
 }
 
-// Reader asks one replica how it is. It must return by the end of ctx.
+// Reader asks one engine process how it is.
 type Reader interface {
-	Read(ctx context.Context, r state.Replica) state.Reading
+	// Read returns a reading of each of the replicas, which are the ranks of one
+	// process and never none, in the same order. It must return by the end of ctx.
+	Read(ctx context.Context, ranks []state.Replica) []state.Reading
 }
 
-// Cache is told what readings say about a replica's KV cache.
-type Cache interface {
-	// SetCapacity gives the engine's own figure, KV tokens.
-	SetCapacity(id state.ReplicaID, tokens float64)
-	// Cleared says that everything cached before at is gone.
-	Cleared(id state.ReplicaID, at time.Time, reason string)
-}
-
-// Config of a Loop.
+// Config of a Loop. The zero value of a duration is its default.
 type Config struct {
 	Self     state.RouterID
-	Interval time.Duration // between two readings of one replica; default 200 ms, jittered by a quarter
+	Interval time.Duration // between two readings of any engine, instead of Busy and Idle; 0 = those
+	Busy     time.Duration // between two readings of an engine with work; default 100 ms
+	Idle     time.Duration // the same of one that has long had none; default 500 ms, so that one lost reading is no take-over
 	Timeout  time.Duration // of one reading; default 2 s
 	TakeOver time.Duration // a reading older than this is taken over by the next reader; default 1 s
 }
 
-// Loop reads replicas. Run it once.
+func (c *Config) fill() {
+	def := func(v *time.Duration, d time.Duration) {
+		if *v <= 0 {
+			*v = d
+		}
+	}
+	if c.Interval > 0 {
+		c.Busy, c.Idle = c.Interval, c.Interval
+	}
+	def(&c.Busy, 100*time.Millisecond)
+	def(&c.Idle, 500*time.Millisecond)
+	def(&c.Timeout, 2*time.Second)
+	def(&c.TakeOver, time.Second)
+	c.Idle = max(c.Idle, c.Busy)
+}
+
+// Loop reads engines. Run it once.
 type Loop struct {
 	cfg     Config
 	store   Store
@@ -59,47 +59,50 @@ type Loop struct {
 	cache   Cache
 	publish func(state.Reading)
 	log     zerolog.Logger
+	wg      sync.WaitGroup
 
-	mu    sync.Mutex
-	busy  map[state.ReplicaID]bool      // guarded by mu; being read now
-	due   map[state.ReplicaID]time.Time // guarded by mu
-	known map[state.ReplicaID]seen      // guarded by mu
-	back  map[state.ReplicaID]time.Time // guarded by mu; until when this router stands last in the order
-	wg    sync.WaitGroup
+	mu        sync.Mutex
+	processes map[string]*process // guarded by mu; by URL
+	routers   []state.RouterID    // guarded by mu; the live ones, self first
+	epoch     int                 // guarded by mu; changes with routers
+
+	seenMu sync.Mutex
+	known  map[state.ReplicaID]*seen // guarded by seenMu
 }
 
-// seen is what earlier readings said, to notice a restart or a cleared cache.
-type seen struct {
-	started  float64
-	queries  float64
-	capacity float64
+// process is one engine process. Its fields are guarded by Loop.mu.
+type process struct {
+	views []*state.ReplicaView // its ranks, in the View of the last Step
+	step  int                  // epoch of the Step that listed it
+
+	place int // of self in the rendezvous order
+	epoch int // of the routers that place is for
+
+	reading bool      // a reading is under way
+	last    time.Time // when the last own one began
+	jitter  float64   // of the wait after it
+	other   bool      // when it began, another router's was good
+	quiet   int       // own readings in a row that found it idle
+	missed  int       // own readings in a row that failed
+	told    condition // what the log said last
+	back    time.Time // until when this router stands last in the order
 }
 
 // New returns a loop. publish gets this router's own readings for the others; it
 // must not block.
 func New(cfg Config, store Store, reader Reader, cache Cache, publish func(state.Reading), log zerolog.Logger) *Loop {
-	if cfg.Interval <= 0 {
-		cfg.Interval = 200 * time.Millisecond
-	}
-	if cfg.Timeout <= 0 {
-		cfg.Timeout = 2 * time.Second
-	}
-	if cfg.TakeOver <= 0 {
-		cfg.TakeOver = time.Second
-	}
+	cfg.fill()
 	return &Loop{
 		cfg: cfg, store: store, reader: reader, cache: cache, publish: publish,
-		log:   log.With().Str("component", "observe").Logger(),
-		busy:  map[state.ReplicaID]bool{},
-		due:   map[state.ReplicaID]time.Time{},
-		known: map[state.ReplicaID]seen{},
-		back:  map[state.ReplicaID]time.Time{},
+		log:       log.With().Str("component", "observe").Logger(),
+		processes: map[string]*process{},
+		known:     map[state.ReplicaID]*seen{},
 	}
 }
 
 // Run reads until ctx ends and waits for the readings under way.
 func (l *Loop) Run(ctx context.Context) error {
-	tick := time.NewTicker(l.cfg.Interval / 8)
+	tick := time.NewTicker(l.cfg.Busy / 4)
 	defer tick.Stop()
 	defer l.wg.Wait()
 	for {
@@ -112,196 +115,174 @@ func (l *Loop) Run(ctx context.Context) error {
 	}
 }
 
-// Step starts the readings that are due at now.
+// Step starts the readings that are due at now. They end by themselves; Run waits
+// for them.
 func (l *Loop) Step(ctx context.Context, now time.Time) {
-	v := l.store.View()
-	routers := make([]state.RouterID, 0, len(v.Routers)+1)
-	routers = append(routers, l.cfg.Self)
-	for i := range v.Routers {
-		routers = append(routers, v.Routers[i].ID)
-	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	live := make(map[state.ReplicaID]bool)
-	for _, p := range v.Pools {
-		for _, r := range p.Replicas {
-			live[r.ID] = true
-			if l.busy[r.ID] || now.Before(l.due[r.ID]) || !l.mine(r, routers, now) {
-				continue
+	l.list(l.store.View())
+	for url, p := range l.processes {
+		if p.reading || now.Before(p.due(&l.cfg, now)) || !p.mine(&l.cfg, len(l.routers), now) {
+			continue
+		}
+		p.reading, p.last = true, now
+		p.other = p.readByAnother(&l.cfg, now)
+		p.jitter = 7.0/8 + rand.Float64()/4
+		ranks := make([]state.Replica, len(p.views))
+		for i, v := range p.views {
+			ranks[i] = v.Replica
+		}
+		l.wg.Add(1)
+		go l.read(ctx, url, ranks)
+	}
+}
+
+// list brings the processes up to date with the View. The caller holds mu.
+func (l *Loop) list(v *state.View) {
+	l.setRouters(v)
+	step := 0
+	for _, p := range l.processes {
+		step = p.step + 1
+		p.views = p.views[:0]
+	}
+	for _, pool := range v.Pools {
+		for _, r := range pool.Replicas {
+			p := l.processes[key(&r.Replica)]
+			if p == nil {
+				p = &process{jitter: 1, epoch: -1}
+				l.processes[key(&r.Replica)] = p
 			}
-			l.busy[r.ID] = true
-			l.due[r.ID] = now.Add(l.jittered())
-			if !r.DownSince.IsZero() && rank(l.cfg.Self, r.ID, routers) > 0 {
-				l.due[r.ID] = now.Add(l.cfg.TakeOver) // one of many who look whether it is back
+			p.views = append(p.views, r)
+			p.step = step
+			if p.epoch != l.epoch {
+				p.place, p.epoch = place(l.cfg.Self, key(&r.Replica), l.routers), l.epoch
 			}
-			l.wg.Add(1)
-			go l.read(ctx, r.Replica)
 		}
 	}
-	for id := range l.due {
-		if !live[id] && !l.busy[id] {
-			delete(l.due, id)
-			delete(l.known, id)
-			delete(l.back, id)
+	for url, p := range l.processes {
+		if len(p.views) == 0 && !p.reading {
+			delete(l.processes, url)
 		}
 	}
 }
 
-// mine reports whether this router should read r now: it is the first in
-// rendezvous order, it has taken over, or the reading is older than its place in
-// the order allows.
-// The caller holds mu.
-func (l *Loop) mine(r *state.ReplicaView, routers []state.RouterID, now time.Time) bool {
-	if r.Reading.OK && r.Reading.Reader == l.cfg.Self {
-		return true // until somebody before this router reads it again
+// key tells processes apart: replicas with one URL are ranks of one.
+func key(r *state.Replica) string {
+	if r.URL == "" {
+		return string(r.ID)
 	}
-	place := rank(l.cfg.Self, r.ID, routers)
-	if now.Before(l.back[r.ID]) {
-		place = len(routers) - 1
-	}
-	if place == 0 {
-		return true
-	}
-	// What counts is the last time that anybody found it well: the next reader
-	// confirms or contradicts one that can't reach it.
-	last := r.ReadingAt
-	switch {
-	case !r.DownSince.IsZero():
-		last = r.DownSince
-	case last.IsZero():
-		last = r.AddedAt
-	}
-	return now.Sub(last) > time.Duration(place)*l.cfg.TakeOver
+	return r.URL
 }
 
-// rank is self's place in the rendezvous order of the routers for a replica.
-func rank(self state.RouterID, id state.ReplicaID, routers []state.RouterID) int {
-	score := func(r state.RouterID) uint64 { return xxh3.HashString(string(r) + "\x00" + string(id)) }
-	own, place := score(self), 0
-	for _, r := range routers {
-		if s := score(r); s > own || (s == own && r < self) {
-			place++
-		}
-	}
-	return place
-}
-
-func (l *Loop) jittered() time.Duration {
-	quarter := int64(l.cfg.Interval / 4)
-	return l.cfg.Interval - time.Duration(quarter/2) + time.Duration(rand.Int64N(quarter+1))
-}
-
-// read takes one reading and hands it on.
-func (l *Loop) read(ctx context.Context, r state.Replica) {
+// read takes one reading of a process and hands it on.
+func (l *Loop) read(ctx context.Context, url string, ranks []state.Replica) {
 	defer l.wg.Done()
 	rctx, cancel := context.WithTimeout(ctx, l.cfg.Timeout)
-	reading := l.reader.Read(rctx, r)
+	list := l.reader.Read(rctx, ranks)
 	cancel()
 	now := time.Now()
-	contradicted := l.contradicted(reading, now)
 	l.mu.Lock()
-	delete(l.busy, r.ID)
+	p := l.processes[url]
+	p.reading = false
+	contradicted := p.other && failed(list)
 	if contradicted {
-		l.back[r.ID] = now.Add(stepBack)
+		p.back = now.Add(stepBack)
+	} else if ctx.Err() == nil {
+		p.note(list)
+		l.tell(p, list)
 	}
 	l.mu.Unlock()
 	if contradicted || ctx.Err() != nil {
 		return
 	}
-	reading.Reader, reading.At = l.cfg.Self, l.store.Clock().Stamp(now)
-	before := l.store.View().Replica(r.ID)
-	if l.store.ApplyReading(reading) {
-		l.tell(before, &reading)
-		l.Note(reading, now)
-		l.publish(reading)
+	stamp := l.store.Clock().Stamp(now)
+	for _, r := range list {
+		r.Reader, r.At = l.cfg.Self, stamp
+		if l.store.ApplyReading(r) {
+			l.Note(r, now)
+			l.publish(r)
+		}
 	}
 }
 
-// tell logs that a replica can no longer be read, or can again.
-func (l *Loop) tell(before *state.ReplicaView, r *state.Reading) {
-	if before == nil {
-		return
+// note counts what a reading found. The caller holds mu.
+func (p *process) note(list []state.Reading) {
+	idle := true
+	for i := range list {
+		r := &list[i]
+		if !r.OK && !r.Loading {
+			p.missed++
+			p.quiet = 0
+			return
+		}
+		idle = idle && r.Running <= 0 && r.Waiting <= 0
 	}
-	was := before.ReadingAt.IsZero() || before.Reading.OK
-	switch {
-	case was && !r.OK && r.Loading:
-		l.log.Info().Str("replica", string(r.Replica)).Msg("replica is loading")
-	case was && !r.OK:
-		l.log.Warn().Str("replica", string(r.Replica)).Str("err", r.Err).Msg("replica can't be read")
-	case r.OK && (!was || before.ReadingAt.IsZero()):
-		l.log.Info().Str("replica", string(r.Replica)).Str("engine", string(r.Kind)).Msg("replica is read")
+	p.missed = 0
+	if idle {
+		p.quiet++
+	} else {
+		p.quiet = 0
 	}
 }
 
-// stepBack is how long a router leaves a replica to the others that it can't read
+// stepBack is how long a router leaves an engine to the others that it can't read
 // itself and they can.
 const stepBack = 10 * time.Second
 
-// contradicted reports whether a reading failed here while another router's has
-// just succeeded: then it says something of the way between, not of the replica.
-func (l *Loop) contradicted(reading state.Reading, now time.Time) bool {
-	if reading.OK || reading.Loading {
-		return false
-	}
-	r := l.store.View().Replica(reading.Replica)
-	return r != nil && r.Reading.OK && r.Reading.Reader != l.cfg.Self && now.Sub(r.ReadingAt) < 2*l.cfg.TakeOver
-}
-
-// Note looks at an accepted reading, own or another router's, for what it says
-// of the replica's cache: its capacity, and whether the engine restarted or
-// cleared it. Safe for concurrent use.
-func (l *Loop) Note(r state.Reading, now time.Time) {
-	if !r.OK {
-		return
-	}
-	l.mu.Lock()
-	old, ok := l.known[r.Replica]
-	s := old
-	if r.Started > 0 {
-		s.started = r.Started
-	}
-	if r.Queries >= 0 {
-		s.queries = r.Queries
-	}
-	if r.Capacity > 0 {
-		s.capacity = r.Capacity
-	}
-	l.known[r.Replica] = s
-	l.mu.Unlock()
-
-	reason := ""
-	switch {
-	case !ok:
-	case r.Started > 0 && old.started > 0 && r.Started > old.started:
-		reason = "engine restarted"
-	case r.Started == old.started && r.Queries >= 0 && r.Queries < old.queries:
-		reason = "counters went backwards"
-	}
-	if reason != "" {
-		l.log.Info().Str("replica", string(r.Replica)).Str("reason", reason).Msg("replica cache is gone")
-		l.cache.Cleared(r.Replica, now, reason)
-	}
-	if s.capacity != old.capacity {
-		l.cache.SetCapacity(r.Replica, s.capacity)
-	}
-}
-
-// Reading lists the replicas this router reads in the given view, in id order.
-func (l *Loop) Reading(v *state.View, now time.Time) []state.ReplicaID {
-	routers := []state.RouterID{l.cfg.Self}
-	for i := range v.Routers {
-		routers = append(routers, v.Routers[i].ID)
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	var out []state.ReplicaID
-	for _, p := range v.Pools {
-		for _, r := range p.Replicas {
-			if l.mine(r, routers, now) {
-				out = append(out, r.ID)
-			}
+// readByAnother reports whether another router's reading had just succeeded. When
+// one of ours that begins now fails, that says something of the way between, not of
+// the engine.
+func (p *process) readByAnother(cfg *Config, now time.Time) bool {
+	for _, r := range p.views {
+		if r.Reading.OK && r.Reading.Reader != cfg.Self && now.Sub(r.ReadingAt) < 2*cfg.TakeOver {
+			return true
 		}
 	}
-	slices.Sort(out)
-	return out
+	return false
+}
+
+func failed(list []state.Reading) bool {
+	for i := range list {
+		if list[i].OK || list[i].Loading {
+			return false
+		}
+	}
+	return true
+}
+
+// condition is how an engine was found, as far as the log is concerned.
+type condition uint8
+
+const (
+	unread condition = iota
+	readable
+	loading
+	unreadable
+)
+
+// tell logs that an engine can no longer be read, or can again. One missed reading
+// is not worth a word. The caller holds mu.
+func (l *Loop) tell(p *process, list []state.Reading) {
+	r := &list[0]
+	now := readable
+	switch {
+	case r.Loading:
+		now = loading
+	case !r.OK && (r.Refused || p.missed > 1):
+		now = unreadable
+	case !r.OK:
+		return
+	}
+	if now == p.told {
+		return
+	}
+	p.told = now
+	switch id := string(r.Replica); now {
+	case loading:
+		l.log.Info().Str("replica", id).Msg("replica is loading")
+	case unreadable:
+		l.log.Warn().Str("replica", id).Str("err", r.Err).Msg("replica can't be read")
+	default:
+		l.log.Info().Str("replica", id).Str("engine", string(r.Kind)).Msg("replica is read")
+	}
 }

@@ -2,97 +2,17 @@ package observe
 
 import (
 	"context"
+	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/rs/zerolog"
-	"go.uber.org/goleak"
 
 	"github.com/hearsay-llm/hearsay/state"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
-// engines is a Reader whose replicas may hang, and that counts readings.
-type engines struct {
-	mu    sync.Mutex
-	hang  map[state.ReplicaID]bool
-	dead  map[state.ReplicaID]bool
-	next  map[state.ReplicaID]state.Reading
-	count map[state.ReplicaID]int
-}
-
-func newEngines() *engines {
-	return &engines{
-		hang: map[state.ReplicaID]bool{}, dead: map[state.ReplicaID]bool{},
-		next: map[state.ReplicaID]state.Reading{}, count: map[state.ReplicaID]int{},
-	}
-}
-
-func (e *engines) Read(ctx context.Context, r state.Replica) state.Reading {
-	e.mu.Lock()
-	e.count[r.ID]++
-	hang, dead := e.hang[r.ID], e.dead[r.ID]
-	out, ok := e.next[r.ID]
-	e.mu.Unlock()
-	if !ok {
-		out = state.UnknownReading(r.ID)
-		out.OK = true
-	}
-	if hang {
-		<-ctx.Done()
-		out = state.UnknownReading(r.ID)
-		out.Err = "timed out"
-	}
-	if dead {
-		out = state.UnknownReading(r.ID)
-		out.Err = "connection refused"
-	}
-	return out
-}
-
-func (e *engines) reads(id state.ReplicaID) int {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.count[id]
-}
-
-type cache struct {
-	mu      sync.Mutex
-	cleared map[state.ReplicaID]string
-	tokens  map[state.ReplicaID]float64
-}
-
-func newCache() *cache {
-	return &cache{cleared: map[state.ReplicaID]string{}, tokens: map[state.ReplicaID]float64{}}
-}
-
-func (c *cache) SetCapacity(id state.ReplicaID, n float64) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.tokens[id] = n
-}
-
-func (c *cache) Cleared(id state.ReplicaID, _ time.Time, reason string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.cleared[id] = reason
-}
-
-func store(self state.RouterID, boot state.BootID, ids ...state.ReplicaID) *state.Store {
-	s := state.NewStore(state.Config{
-		Self: self, Clock: state.NewClock(boot, time.Now()),
-		Pools: []state.PoolSpec{{Name: "chat", Model: "m"}},
-	})
-	var list []state.Replica
-	for _, id := range ids {
-		list = append(list, state.Replica{ID: id, Role: state.RoleBoth})
-	}
-	s.SetReplicas(state.SourceStatic, "chat", list)
-	return s
-}
 
 func TestAloneReadsAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -110,17 +30,56 @@ func TestAloneReadsAll(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, id := range []state.ReplicaID{"a", "b", "c"} {
-			if n := e.reads(id); n < 40 || n > 60 {
-				t.Errorf("%s was read %d times in 10 s at 200 ms", id, n)
+			if n := e.reads(id); n < 17 || n > 26 {
+				t.Errorf("%s was read %d times in 10 idle seconds", id, n)
 			}
-			if published[id] < 40 {
+			if published[id] != e.reads(id) {
 				t.Errorf("%s was published %d times", id, published[id])
 			}
 		}
 	})
 }
 
-func TestHangingReplicaBlocksNothing(t *testing.T) {
+// Where there is work readings are frequent, from the moment it begins; where it
+// has ended they soon are rare.
+func TestPaceFollowsTheWork(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e, s := newEngines(), store("r1", 1, "a", "b", "c")
+		e.next["b"] = state.Reading{Replica: "b", OK: true, Running: 3, Waiting: -1}
+		l := New(Config{Self: "r1"}, s, e, newCache(), func(state.Reading) {}, zerolog.Nop())
+		ctx, cancel := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		wg.Go(func() { _ = l.Run(ctx) })
+		time.Sleep(5 * time.Second)
+		count := func(d time.Duration) map[state.ReplicaID]int {
+			before := map[state.ReplicaID]int{"a": e.reads("a"), "b": e.reads("b"), "c": e.reads("c")}
+			time.Sleep(d)
+			for id, n := range before {
+				before[id] = e.reads(id) - n
+			}
+			return before
+		}
+		if n := count(10 * time.Second); n["a"] > 24 || n["b"] < 70 || n["b"] > 105 {
+			t.Errorf("idle a and c, busy b: %v", n)
+		}
+		ticket := s.Begin(s.View().Replica("a"), 100)
+		if n := count(150 * time.Millisecond); n["a"] < 1 {
+			t.Errorf("150 ms after work began: %v", n)
+		}
+		if n := count(10 * time.Second); n["a"] < 70 || n["c"] > 24 {
+			t.Errorf("busy a: %v", n)
+		}
+		ticket.End()
+		time.Sleep(2 * time.Second)
+		if n := count(10 * time.Second); n["a"] > 24 {
+			t.Errorf("idle again: %v", n)
+		}
+		cancel()
+		wg.Wait()
+	})
+}
+
+func TestHangingEngineBlocksNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e, s := newEngines(), store("r1", 1, "a", "b")
 		e.hang["a"] = true
@@ -128,130 +87,216 @@ func TestHangingReplicaBlocksNothing(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 		defer cancel()
 		_ = l.Run(ctx)
-		if n := e.reads("b"); n < 40 {
-			t.Errorf("the healthy replica was read only %d times", n)
+		if n := e.reads("b"); n < 17 {
+			t.Errorf("the healthy engine was read only %d times", n)
 		}
 		if n := e.reads("a"); n > 6 {
-			t.Errorf("the hanging replica has %d readings in 10 s with a 2 s time-out", n)
+			t.Errorf("the hanging engine has %d readings in 10 s with a 2 s time-out", n)
 		}
 		if r := s.View().Replica("a"); r.Reading.OK || r.Reading.Err == "" {
-			t.Errorf("reading of the hanging replica: %+v", r.Reading)
+			t.Errorf("reading of the hanging engine: %+v", r.Reading)
 		}
 	})
 }
 
-// Two routers that know of each other: each replica has one reader; when that one
-// stops, the other takes over by the reading's age.
+// Each engine has one reader. When that one stops, another takes over by the
+// reading's age, and the others stay away.
 func TestOneReaderAndTakeOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		ids := []state.ReplicaID{"a", "b", "c", "d", "e", "f"}
-		s1, s2 := store("r1", 1, ids...), store("r2", 2, ids...)
-		s1.ApplyRows(state.Rows{Router: "r2", Boot: 2, Seq: 1})
-		s2.ApplyRows(state.Rows{Router: "r1", Boot: 1, Seq: 1})
-		e1, e2 := newEngines(), newEngines()
-		l1 := New(Config{Self: "r1"}, s1, e1, newCache(), func(r state.Reading) {
-			s2.Clock().Observe(1, r.At.At, time.Now())
-			s2.ApplyReading(r)
-		}, zerolog.Nop())
-		l2 := New(Config{Self: "r2"}, s2, e2, newCache(), func(r state.Reading) {
-			s1.Clock().Observe(2, r.At.At, time.Now())
-			s1.ApplyReading(r)
-		}, zerolog.Nop())
-		ctx1, stop1 := context.WithCancel(t.Context())
-		ctx2, stop2 := context.WithCancel(t.Context())
-		var wg sync.WaitGroup
-		wg.Go(func() { _ = l1.Run(ctx1) })
-		wg.Go(func() { _ = l2.Run(ctx2) })
+		var ids []state.ReplicaID
+		for i := range 12 {
+			ids = append(ids, state.ReplicaID(fmt.Sprint("e", i)))
+		}
+		c := run(t, 4, ids...)
 		time.Sleep(10 * time.Second)
-		by1 := 0
+		used := map[int]bool{}
 		for _, id := range ids {
-			n1, n2 := e1.reads(id), e2.reads(id)
-			if n1 > 0 && n2 > 0 {
-				t.Errorf("%s was read by both: %d and %d times", id, n1, n2)
+			who, _ := c.readers(id, nil)
+			if !slices.Equal(who, c.order(id)[:1]) {
+				t.Errorf("%s was read by %v, not by %v alone", id, who, c.order(id)[0])
 			}
-			if n1 > 0 {
-				by1++
-			}
+			used[who[0]] = true
 		}
-		if by1 == 0 || by1 == len(ids) {
-			t.Fatalf("router 1 reads %d of %d", by1, len(ids))
+		if len(used) < 3 {
+			t.Errorf("only routers %v read anything", used)
 		}
-		stop1()
-		time.Sleep(3 * time.Second)
+		victim := c.order(ids[0])[0]
+		var before [][]int
 		for _, id := range ids {
-			if age := time.Since(s2.View().Replica(id).ReadingAt); age > 2*time.Second {
-				t.Errorf("%s: reading is %v old after its reader died", id, age)
-			}
+			_, counts := c.readers(id, nil)
+			before = append(before, counts)
 		}
-		stop2()
-		wg.Wait()
-	})
-}
-
-// A router that alone can't reach a replica leaves it to the other: the reading
-// does not flip between the two.
-func TestReaderCutOffFromAReplicaStepsBack(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s1, s2 := store("r1", 1, "a"), store("r2", 2, "a")
-		s1.ApplyRows(state.Rows{Router: "r2", Boot: 2, Seq: 1})
-		s2.ApplyRows(state.Rows{Router: "r1", Boot: 1, Seq: 1})
-		e1, e2 := newEngines(), newEngines()
-		tell := func(to *state.Store, boot state.BootID) func(state.Reading) {
-			return func(r state.Reading) {
-				to.Clock().Observe(boot, r.At.At, time.Now())
-				to.ApplyReading(r)
-			}
-		}
-		l1 := New(Config{Self: "r1"}, s1, e1, newCache(), tell(s2, 1), zerolog.Nop())
-		l2 := New(Config{Self: "r2"}, s2, e2, newCache(), tell(s1, 2), zerolog.Nop())
-		first, second := e1, e2
-		if rank("r1", "a", []state.RouterID{"r1", "r2"}) != 0 {
-			first, second = e2, e1
-		}
-		first.dead["a"] = true
-		ctx, cancel := context.WithCancel(t.Context())
-		var wg sync.WaitGroup
-		wg.Go(func() { _ = l1.Run(ctx) })
-		wg.Go(func() { _ = l2.Run(ctx) })
-		time.Sleep(5 * time.Second)
-		bad := 0
-		for range 100 {
-			time.Sleep(100 * time.Millisecond)
-			for _, s := range []*state.Store{s1, s2} {
-				if r := s.View().Replica("a"); !r.Fresh(time.Now()) {
-					bad++
+		c.stops[victim]()
+		oldest := time.Duration(0)
+		for range 1000 {
+			time.Sleep(10 * time.Millisecond)
+			for i, s := range c.stores {
+				for _, id := range ids {
+					if i != victim {
+						oldest = max(oldest, time.Since(s.View().Replica(id).ReadingAt))
+					}
 				}
 			}
 		}
-		// Once in 10 s the cut-off router looks again, and believes itself for a moment.
-		if bad > 30 {
-			t.Errorf("no usable reading in %d of 200 looks", bad)
+		if oldest > 1200*time.Millisecond {
+			t.Errorf("a reading was %v old after its reader died", oldest)
 		}
-		if n := second.reads("a"); n < 40 {
-			t.Errorf("the other router read only %d times", n)
+		for i, id := range ids {
+			want := c.order(id)[0]
+			if want == victim {
+				want = c.order(id)[1]
+			}
+			if who, _ := c.readers(id, before[i]); !slices.Equal(who, []int{want}) {
+				t.Errorf("%s was read by %v after the death of %d, not by %d alone", id, who, victim, want)
+			}
 		}
-		cancel()
-		wg.Wait()
+		c.stop()
 	})
 }
 
-func TestRestartAndCapacityAreNoticed(t *testing.T) {
-	f := func(name string, readings []state.Reading, cleared string, tokens float64) {
+// An engine that is dead for everybody is looked at by the first two often, by the
+// rest seldom; all learn within a second that it is back.
+func TestDeadEngineIsWatchedByFew(t *testing.T) {
+	f := func(name string, mark func(*engines, bool)) {
 		t.Helper()
-		c := newCache()
-		l := New(Config{Self: "r1"}, nil, nil, c, nil, zerolog.Nop())
-		for _, r := range readings {
-			r.Replica, r.OK = "a", true
-			l.Note(r, time.Now())
-		}
-		if c.cleared["a"] != cleared || c.tokens["a"] != tokens {
-			t.Errorf("%s: cleared %q, capacity %v", name, c.cleared["a"], c.tokens["a"])
-		}
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := run(t, 10, "a", "b")
+				time.Sleep(5 * time.Second)
+				for _, e := range c.engines {
+					e.set(func() { mark(e, true) })
+				}
+				time.Sleep(5 * time.Second)
+				for i, s := range c.stores {
+					if v := s.View().Replica("a"); v.Reading.OK || v.DownSince.IsZero() || v.DownReaders < 2 {
+						t.Errorf("router %d: %+v, down since %v by %d", i, v.Reading, v.DownSince, v.DownReaders)
+					}
+					if v := s.View().Replica("b"); !v.Reading.OK || time.Since(v.ReadingAt) > time.Second {
+						t.Errorf("router %d has no reading of the other engine", i)
+					}
+				}
+				sum := func() (n int) {
+					for _, e := range c.engines {
+						n += e.reads("a")
+					}
+					return n
+				}
+				before := sum()
+				time.Sleep(20 * time.Second)
+				if n := sum() - before; n > 20*6 {
+					t.Errorf("%d readings in 20 s", n)
+				}
+				for _, e := range c.engines {
+					e.set(func() { mark(e, false) })
+				}
+				time.Sleep(3 * time.Second) // a hanging reading may be under way
+				for i, s := range c.stores {
+					if v := s.View().Replica("a"); !v.Reading.OK || !v.DownSince.IsZero() {
+						t.Errorf("router %d does not know that it is back: %+v", i, v.Reading)
+					}
+				}
+				time.Sleep(5 * time.Second)
+				_, counts := c.readers("a", nil)
+				time.Sleep(5 * time.Second)
+				if who, _ := c.readers("a", counts); !slices.Equal(who, c.order("a")[:1]) {
+					t.Errorf("afterwards it is read by %v", who)
+				}
+				c.stop()
+			})
+		})
 	}
-	f("first reading", []state.Reading{{Started: 5, Queries: 100, Capacity: 1000}}, "", 1000)
-	f("steady", []state.Reading{{Started: 5, Queries: 100}, {Started: 5, Queries: 120}}, "", 0)
-	f("restart", []state.Reading{{Started: 5, Queries: 100}, {Started: 9, Queries: 0}}, "engine restarted", 0)
-	f("counters backwards", []state.Reading{{Queries: 100}, {Queries: 3}}, "counters went backwards", 0)
-	f("missing counter is not zero", []state.Reading{{Queries: 100}, {Queries: -1}, {Queries: 110}}, "", 0)
-	f("another capacity", []state.Reading{{Capacity: 10, Queries: -1}, {Capacity: 20, Queries: -1}}, "", 20)
+	f("refused", func(e *engines, on bool) { e.dead["a"] = on })
+	f("hanging", func(e *engines, on bool) { e.hang["a"] = on })
+}
+
+// Routers that alone can't reach an engine leave it to one that can: the reading
+// does not flip between them.
+func TestReaderCutOffFromAnEngineStepsBack(t *testing.T) {
+	f := func(name string, cut int) {
+		t.Helper()
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := run(t, 3, "a")
+				order := c.order("a")
+				time.Sleep(2 * time.Second)
+				for _, i := range order[:cut] {
+					c.engines[i].set(func() { c.engines[i].dead["a"] = true })
+				}
+				time.Sleep(5 * time.Second)
+				bad := 0
+				for range 200 {
+					time.Sleep(100 * time.Millisecond)
+					for _, s := range c.stores {
+						if r := s.View().Replica("a"); !r.Fresh(time.Now()) {
+							bad++
+						}
+					}
+				}
+				// Now and then a cut-off router looks again, and believes itself for a moment.
+				if bad > 60 {
+					t.Errorf("no usable reading in %d of 600 looks", bad)
+				}
+				if n := c.engines[order[cut]].reads("a"); n < 30 {
+					t.Errorf("the router that can read did so only %d times", n)
+				}
+				c.stop()
+			})
+		})
+	}
+	f("the first", 1)
+	f("the first two", 2)
+}
+
+// One reading feeds all ranks behind a URL, and counts as one.
+func TestRanksAreReadTogether(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := store("r1", 1)
+		s.SetReplicas(state.SourceStatic, "chat", []state.Replica{
+			{ID: "a#0", URL: "http://a:1"}, {ID: "a#1", URL: "http://a:1", Rank: 1}, {ID: "b", URL: "http://b:1"},
+		})
+		e := newEngines()
+		e.next["a#1"] = state.Reading{Replica: "a#1", OK: true, Running: 5, Waiting: 1}
+		l := New(Config{Self: "r1"}, s, e, newCache(), func(state.Reading) {}, zerolog.Nop())
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		_ = l.Run(ctx)
+		if e.ranks != 2 || e.reads("a#1") != 0 || e.reads("a#0") < 40 {
+			t.Errorf("%d ranks at once; read apart %d times, together %d times", e.ranks, e.reads("a#1"), e.reads("a#0"))
+		}
+		a, b := s.View().Replica("a#0"), s.View().Replica("a#1")
+		if !a.Reading.OK || a.Reading.Running == 5 || b.Reading.Running != 5 || !a.ReadingAt.Equal(b.ReadingAt) {
+			t.Errorf("readings: %+v and %+v", a.Reading, b.Reading)
+		}
+	})
+}
+
+// A hundred idle engines and ten routers: one reader each, twice a second.
+func TestIdleEnginesAreHardlyRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var ids []state.ReplicaID
+		for i := range 100 {
+			ids = append(ids, state.ReplicaID(fmt.Sprint("e", i)))
+		}
+		c := run(t, 10, ids...)
+		time.Sleep(5 * time.Second)
+		before := map[state.ReplicaID][]int{}
+		for _, id := range ids {
+			_, before[id] = c.readers(id, nil)
+		}
+		time.Sleep(20 * time.Second)
+		total := 0
+		for _, id := range ids {
+			who, counts := c.readers(id, before[id])
+			if len(who) != 1 {
+				t.Errorf("%s has readers %v", id, who)
+			}
+			for i := range counts {
+				total += counts[i] - before[id][i]
+			}
+		}
+		if perSecond := float64(total) / 20 / 100; perSecond > 2.3 || perSecond < 1.6 {
+			t.Errorf("each is read %.2f times a second", perSecond)
+		}
+		c.stop()
+	})
 }

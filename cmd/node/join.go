@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/hearsay-llm/hearsay/cluster/observe"
 	"github.com/hearsay-llm/hearsay/proxy"
 	"github.com/hearsay-llm/hearsay/routing/balance"
 	"github.com/hearsay-llm/hearsay/state"
@@ -34,8 +35,8 @@ var kinds = map[proxy.Outcome]balance.Kind{
 // caches takes what readings say of an engine's cache to the index.
 type caches struct{ n *Node }
 
-func (c caches) SetCapacity(id state.ReplicaID, tokens float64) {
-	c.n.index.SetCapacity(id, tokens, sketch.CapacityEngine)
+func (c caches) SetCapacity(id state.ReplicaID, x observe.Capacity) {
+	c.n.index.SetCapacity(id, x.Tokens, sketch.CapacityEngine)
 }
 
 func (c caches) Cleared(id state.ReplicaID, at time.Time, _ string) {
@@ -47,8 +48,9 @@ func engineClient(dial func(ctx context.Context, network, addr string) (net.Conn
 	return &http.Client{
 		Transport: &http.Transport{
 			DialContext: dial, MaxIdleConnsPerHost: 1, MaxIdleConns: 1024,
-			IdleConnTimeout: 4 * time.Second, // uvicorn closes at 5 s
-			MaxConnsPerHost: 2, ResponseHeaderTimeout: 5 * time.Second,
+			IdleConnTimeout: 4 * time.Second,                           // uvicorn closes at 5 s
+			MaxConnsPerHost: 8, ResponseHeaderTimeout: 5 * time.Second, // probes run side by side
+			DisableCompression: true, // it would cost the engine more than it saves
 		},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}

@@ -1,276 +1,236 @@
 package engine
 
 import (
-	"bytes"
-	"context"
-	"encoding/json"
+	"errors"
 	"fmt"
-	"math"
 	"slices"
 	"strconv"
 	"strings"
 
-	dto "github.com/prometheus/client_model/go"
-	"github.com/prometheus/common/expfmt"
-	"github.com/prometheus/common/model"
-
 	"github.com/hearsay-llm/hearsay/state"
 )
 
-// names are the metric families of one engine, newest name first. Counts are
-// summed over label sets (an engine's ranks), ratios averaged.
-type names struct {
-	running, waiting, kv, queries, hits []string
-	lora, cacheConfig                   string
+// figure is what is read of an exposition.
+type figure uint8
+
+const (
+	running figure = iota
+	waiting
+	kvUsage
+	queries
+	hits
+	processed   // prompt tokens since the process began
+	capacity    // KV tokens
+	cacheConfig // vLLM: labels block_size and num_gpu_blocks
+	lora        // vLLM: labels; its value is a Unix time
+	started     // Unix seconds
+	figures     // how many there are
+)
+
+// family is what a metric of one engine tells. Of several names for one figure the
+// one with the lowest age counts: releases rename, and some expose both.
+type family struct {
+	figure figure
+	age    int
 }
 
-// startTime is the process start, Unix seconds, as Prometheus clients name it.
+// dialect is how one engine names things.
+type dialect struct {
+	families map[string]family
+	rank     string // label that tells data-parallel ranks apart
+}
+
+// startTime is the process start as Prometheus clients name it. Processes that
+// serve together (several API servers) have none.
 const startTime = "process_start_time_seconds"
 
-// maxFigure is the largest value believed of any metric.
-const maxFigure = 1e15
+var vllmDialect = dialect{rank: "engine", families: map[string]family{
+	"vllm:num_requests_running":           {running, 0},
+	"vllm:num_requests_waiting":           {waiting, 0},
+	"vllm:kv_cache_usage_perc":            {kvUsage, 0},
+	"vllm:gpu_cache_usage_perc":           {kvUsage, 1},
+	"vllm:prefix_cache_queries_total":     {queries, 0},
+	"vllm:prefix_cache_queries":           {queries, 1},
+	"vllm:gpu_prefix_cache_queries_total": {queries, 2},
+	"vllm:prefix_cache_hits_total":        {hits, 0},
+	"vllm:prefix_cache_hits":              {hits, 1},
+	"vllm:gpu_prefix_cache_hits_total":    {hits, 2},
+	"vllm:prompt_tokens_total":            {processed, 0},
+	"vllm:cache_config_info":              {cacheConfig, 0},
+	"vllm:lora_requests_info":             {lora, 0},
+	startTime:                             {started, 0},
+}}
 
-var vllmMetrics = names{
-	running:     []string{"vllm:num_requests_running"},
-	waiting:     []string{"vllm:num_requests_waiting"},
-	kv:          []string{"vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc"},
-	queries:     []string{"vllm:prefix_cache_queries_total", "vllm:gpu_prefix_cache_queries_total"},
-	hits:        []string{"vllm:prefix_cache_hits_total", "vllm:gpu_prefix_cache_hits_total"},
-	lora:        "vllm:lora_requests_info",
-	cacheConfig: "vllm:cache_config_info",
+var sglangDialect = dialect{rank: "dp_rank", families: map[string]family{
+	"sglang:num_running_reqs":     {running, 0},
+	"sglang_num_running_reqs":     {running, 1},
+	"sglang:num_queue_reqs":       {waiting, 0},
+	"sglang_num_queue_reqs":       {waiting, 1},
+	"sglang:token_usage":          {kvUsage, 0},
+	"sglang_token_usage":          {kvUsage, 1},
+	"sglang:prompt_tokens_total":  {processed, 0},
+	"sglang_prompt_tokens_total":  {processed, 1},
+	"sglang:max_total_num_tokens": {capacity, 0},
+	"sglang_max_total_num_tokens": {capacity, 1},
+	startTime:                     {started, 0},
+}}
+
+var llamaDialect = dialect{families: map[string]family{
+	"llamacpp:requests_processing":  {running, 0},
+	"llamacpp:requests_deferred":    {waiting, 0},
+	"llamacpp:prompt_tokens_total":  {processed, 0},
+	"llamacpp:kv_cache_usage_ratio": {kvUsage, 0}, // older builds
+	startTime:                       {started, 0},
+}}
+
+// tally is one figure over its label sets.
+type tally struct {
+	sum  float64
+	n    int
+	age  int
+	seen bool
 }
 
-var sglangMetrics = names{
-	running: []string{"sglang:num_running_reqs", "sglang_num_running_reqs"},
-	waiting: []string{"sglang:num_queue_reqs", "sglang_num_queue_reqs"},
-	kv:      []string{"sglang:token_usage", "sglang_token_usage"},
+func (t *tally) add(age int, v float64) {
+	switch {
+	case !t.seen || age < t.age:
+		*t = tally{v, 1, age, true}
+	case age == t.age:
+		t.sum += v
+		t.n++
+	}
 }
 
-var llamaMetrics = names{
-	running: []string{"llamacpp:requests_processing"},
-	waiting: []string{"llamacpp:requests_deferred"},
+// total is the sum, negative when nothing was seen.
+func (t *tally) total() float64 {
+	if !t.seen || t.sum > maxFigure {
+		return -1
+	}
+	return t.sum
 }
 
-// readMetrics scrapes /metrics into out.
-func (rd *Reader) readMetrics(ctx context.Context, r state.Replica, out *state.Reading, n names) error {
-	body, err := rd.get(ctx, r, "/metrics")
-	if err != nil {
-		return err
+// mean is the average, negative when nothing was seen.
+func (t *tally) mean() float64 {
+	if !t.seen {
+		return -1
 	}
-	return parseMetrics(body, n, out)
+	return t.sum / float64(t.n)
 }
 
-// parseMetrics fills out from a text exposition.
-func parseMetrics(body []byte, n names, out *state.Reading) error {
-	parser := expfmt.NewTextParser(model.UTF8Validation)
-	fams, err := parser.TextToMetricFamilies(bytes.NewReader(n.keep(body)))
-	if err != nil {
-		return fmt.Errorf("parse metrics: %w", err)
+// tallies is what an exposition says of one rank, or of all.
+type tallies struct {
+	of       [figures]tally
+	block    float64 // tokens; 0 = unknown
+	blocks   float64 // tokens in all blocks
+	adapters []string
+	newest   float64 // time of adapters
+}
+
+var errNoMetric = errors.New("no known metric")
+
+// readExposition fills out, one reading per rank, from a text exposition. One
+// replica is all of the process: counts are summed over label sets and ratios
+// averaged. Several are told apart by the dialect's rank label; of what carries no
+// such label only the capacity, the start and the adapters are known of each.
+func readExposition(body []byte, d *dialect, ranks []state.Replica, out []state.Reading) error {
+	per := make([]tallies, len(ranks))
+	var whole tallies // samples without a rank
+	wanted := func(name []byte) bool { _, ok := d.families[string(name)]; return ok }
+	samples(body, wanted, func(s *sample) {
+		f := d.families[string(s.name)]
+		if len(ranks) == 1 {
+			per[0].take(f, s)
+			return
+		}
+		label := s.label(d.rank)
+		if label == nil {
+			whole.take(f, s)
+			return
+		}
+		for i := range ranks {
+			if string(label) == strconv.Itoa(ranks[i].Rank) {
+				per[i].take(f, s)
+			}
+		}
+	})
+	known := false
+	for i := range per {
+		if len(ranks) > 1 {
+			per[i].inherit(&whole)
+		}
+		known = per[i].fill(&out[i]) || known
 	}
-	out.Running = reduce(fams, n.running, false)
-	out.Waiting = reduce(fams, n.waiting, false)
-	out.KVUsage = reduce(fams, n.kv, true)
-	out.Queries = reduce(fams, n.queries, false)
-	out.Hits = reduce(fams, n.hits, false)
-	if v := reduce(fams, []string{startTime}, true); v > 0 {
-		out.Started = v
-	}
-	if f := fams[n.cacheConfig]; f != nil {
-		out.Capacity = capacity(f)
-	}
-	if f := fams[n.lora]; f != nil {
-		out.Adapters = adapters(f)
-	}
-	if out.Running < 0 && out.Waiting < 0 && out.KVUsage < 0 {
-		return fmt.Errorf("no known metric in %d bytes", len(body))
+	if !known && !whole.load() {
+		return fmt.Errorf("%w in %d bytes", errNoMetric, len(body))
 	}
 	return nil
 }
 
-// keep copies the lines of the families that are read. An engine's exposition is
-// mostly histograms, whose parsing would cost a reader of many replicas most of
-// its time.
-func (n *names) keep(body []byte) []byte {
-	wanted := func(line []byte) bool {
-		if rest, ok := bytes.CutPrefix(line, []byte("# TYPE ")); ok {
-			line = rest
-		}
-		end := bytes.IndexAny(line, "{ \t")
-		if end < 0 {
-			return false
-		}
-		name := string(line[:end])
-		for _, list := range [][]string{n.running, n.waiting, n.kv, n.queries, n.hits, {n.lora, n.cacheConfig, startTime}} {
-			if slices.Contains(list, name) {
-				return true
-			}
-		}
-		return false
-	}
-	var out []byte
-	for line := range bytes.Lines(body) {
-		if wanted(line) {
-			out = append(out, line...)
-		}
-	}
-	if len(out) > 0 && out[len(out)-1] != '\n' {
-		out = append(out, '\n')
-	}
-	return out
-}
-
-// reduce sums (or averages) the first of the named families that exists; negative
-// if none does.
-func reduce(fams map[string]*dto.MetricFamily, names []string, mean bool) float64 {
-	for _, name := range names {
-		f := fams[name]
-		if f == nil || len(f.GetMetric()) == 0 {
-			continue
-		}
-		sum := 0.0
-		for _, m := range f.GetMetric() {
-			sum += value(m)
-		}
-		if mean {
-			sum /= float64(len(f.GetMetric()))
-		}
-		if math.IsNaN(sum) || sum < 0 || sum > maxFigure {
-			return -1 // not a figure: unknown
-		}
-		return sum
-	}
-	return -1
-}
-
-func value(m *dto.Metric) float64 {
-	switch {
-	case m.GetGauge() != nil:
-		return m.GetGauge().GetValue()
-	case m.GetCounter() != nil:
-		return m.GetCounter().GetValue()
-	default:
-		return m.GetUntyped().GetValue()
-	}
-}
-
-// capacity is block size x blocks, summed over an engine's ranks; negative when
-// the labels are missing or odd.
-func capacity(f *dto.MetricFamily) float64 {
-	sum := -1.0
-	for _, m := range f.GetMetric() {
-		size, err1 := strconv.ParseFloat(label(m, "block_size"), 64)
-		blocks, err2 := strconv.ParseFloat(label(m, "num_gpu_blocks"), 64)
+func (t *tallies) take(f family, s *sample) {
+	switch f.figure {
+	case cacheConfig:
+		size, err1 := strconv.ParseFloat(string(s.label("block_size")), 64)
+		blocks, err2 := strconv.ParseFloat(string(s.label("num_gpu_blocks")), 64)
 		if err1 == nil && err2 == nil && size > 0 && blocks > 0 && size*blocks < maxFigure {
-			sum = max(sum, 0) + size*blocks
+			t.block = size
+			t.blocks += size * blocks
 		}
+	case lora:
+		if s.value >= t.newest { // the newest series is the present one
+			t.newest, t.adapters = s.value, adapters(s.label("running_lora_adapters"))
+		}
+	default:
+		t.of[f.figure].add(f.age, s.value)
 	}
-	return sum
 }
 
-// adapters lists the running adapters. The family's value is a Unix time: the
-// newest series is the present one.
-func adapters(f *dto.MetricFamily) []string {
-	var newest *dto.Metric
-	for _, m := range f.GetMetric() {
-		if newest == nil || value(m) > value(newest) {
-			newest = m
-		}
-	}
-	if newest == nil {
-		return nil
-	}
-	var out []string
-	for name := range strings.SplitSeq(label(newest, "running_lora_adapters"), ",") {
-		if name = strings.TrimSpace(name); name != "" {
+func adapters(list []byte) []string {
+	out := []string{} // listed, though none may run
+	for name := range strings.SplitSeq(string(list), ",") {
+		if name = strings.TrimSpace(name); name != "" && !slices.Contains(out, name) {
 			out = append(out, name)
 		}
 	}
 	return out
 }
 
-func label(m *dto.Metric, name string) string {
-	for _, l := range m.GetLabel() {
-		if l.GetName() == name {
-			return l.GetValue()
+// inherit takes what holds for each rank from the samples without one.
+func (t *tallies) inherit(whole *tallies) {
+	if t.block == 0 {
+		t.block, t.blocks = whole.block, whole.blocks
+	}
+	if t.adapters == nil {
+		t.adapters = whole.adapters
+	}
+	for _, f := range []figure{started, capacity} {
+		if !t.of[f].seen {
+			t.of[f] = whole.of[f]
 		}
 	}
-	return ""
 }
 
-// readSGLang prefers /v1/loads, which also tells waiting uncached tokens, and
-// falls back to /metrics.
-func (rd *Reader) readSGLang(ctx context.Context, r state.Replica, out *state.Reading) error {
-	body, err := rd.get(ctx, r, "/v1/loads?include=core,queues,memory")
-	if err != nil {
-		return rd.readMetrics(ctx, r, out, sglangMetrics)
-	}
-	return parseLoads(body, out)
+// load reports whether anything is known of the load.
+func (t *tallies) load() bool {
+	return t.of[running].seen || t.of[waiting].seen || t.of[kvUsage].seen
 }
 
-// parseLoads fills out from SGLang's /v1/loads: one entry per data-parallel rank.
-func parseLoads(body []byte, out *state.Reading) error {
-	var doc struct {
-		Version string `json:"version"`
-		Loads   []struct {
-			Running         *float64 `json:"num_running_reqs"`
-			Waiting         *float64 `json:"num_waiting_reqs"`
-			WaitingUncached *float64 `json:"num_waiting_uncached_tokens"`
-			Max             *float64 `json:"max_total_num_tokens"`
-			Usage           *float64 `json:"token_usage"`
-		} `json:"loads"`
+// fill writes a reading's figures and reports whether the load is among them.
+func (t *tallies) fill(r *state.Reading) bool {
+	r.Running, r.Waiting = t.of[running].total(), t.of[waiting].total()
+	r.KVUsage = t.of[kvUsage].mean()
+	r.Queries, r.Hits, r.Processed = t.of[queries].total(), t.of[hits].total(), t.of[processed].total()
+	if v := t.of[started].mean(); v > 0 {
+		r.Started = v
 	}
-	if err := json.Unmarshal(body, &doc); err != nil {
-		return fmt.Errorf("parse loads: %w", err)
+	if v := t.of[capacity].total(); v > 0 {
+		r.Capacity = v
 	}
-	if len(doc.Loads) == 0 {
-		return fmt.Errorf("no loads reported")
-	}
-	sum := func(dst *float64, v *float64) {
-		if v != nil {
-			*dst = max(*dst, 0) + *v
+	if t.block > 0 {
+		r.BlockSize = t.block
+		if t.blocks <= maxFigure {
+			r.Capacity = t.blocks
 		}
 	}
-	usage := 0.0
-	for _, l := range doc.Loads {
-		sum(&out.Running, l.Running)
-		sum(&out.Waiting, l.Waiting)
-		sum(&out.WaitingUncached, l.WaitingUncached)
-		sum(&out.Capacity, l.Max)
-		if l.Usage != nil {
-			usage += *l.Usage
-			out.KVUsage = usage / float64(len(doc.Loads))
-		}
-	}
-	out.Version = doc.Version
-	return nil
-}
-
-// readLlamaCpp reads /metrics where it is enabled and /props for the capacity.
-func (rd *Reader) readLlamaCpp(ctx context.Context, r state.Replica, out *state.Reading) error {
-	body, err := rd.get(ctx, r, "/props")
-	if err != nil {
-		return err
-	}
-	var props struct {
-		Slots    float64 `json:"total_slots"`
-		Settings struct {
-			NCtx float64 `json:"n_ctx"`
-		} `json:"default_generation_settings"`
-		Sleeping bool `json:"is_sleeping"`
-	}
-	if err := json.Unmarshal(body, &props); err != nil {
-		return fmt.Errorf("parse props: %w", err)
-	}
-	if props.Slots > 0 && props.Settings.NCtx > 0 {
-		out.Capacity = props.Slots * props.Settings.NCtx
-	}
-	out.Loading = props.Sleeping
-	if err := rd.readMetrics(ctx, r, out, llamaMetrics); err != nil {
-		// Metrics are off by default there: alive, load unknown.
-		return nil
-	}
-	if props.Slots > 0 && out.Running >= 0 {
-		out.KVUsage = min(1, out.Running/props.Slots)
-	}
-	return nil
+	r.Adapters = t.adapters
+	return t.load()
 }

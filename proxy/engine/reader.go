@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"syscall"
+	"time"
 
 	"github.com/hearsay-llm/hearsay/state"
 )
@@ -17,20 +18,45 @@ import (
 // about 60 kB.
 const maxBody = 8 << 20
 
-// Reader reads replicas over HTTP. Safe for concurrent use.
+// maxProfiles bounds the base URLs remembered. Past it one of them is forgotten,
+// which costs a detection.
+const maxProfiles = 1 << 14
+
+// Reader reads engines over HTTP. Safe for concurrent use.
 type Reader struct {
 	client *http.Client
 	key    func(pool string) string
 
-	mu    sync.Mutex
-	kinds map[string]state.EngineKind // guarded by mu; by base URL
+	mu       sync.Mutex
+	profiles map[string]profile // guarded by mu; by base URL
+}
+
+// profile is what is known of the process behind a base URL.
+type profile struct {
+	kind    state.EngineKind // as detected; "" = not yet
+	version string
+	started float64 // its start; another one is another process
+	health  string  // generic: the path that tells whether it lives
+
+	info         info // capacity that does not change while it lives
+	noLoads      bool // SGLang: /v1/loads is not there
+	noMetrics    bool // llama.cpp: started without --metrics
+	noSlots      bool // llama.cpp: started with --no-slots
+	clock        offset
+	clockChecked bool
+}
+
+// another is the profile of a new process at the same place: only the host's clock
+// stays.
+func (p *profile) another() profile {
+	return profile{clock: p.clock, clockChecked: p.clockChecked}
 }
 
 // NewReader returns a reader that sends requests with client, which sets the
 // connection limits, and must not follow redirects to other hosts. key gives the
 // credential for a pool's engines, or "".
 func NewReader(client *http.Client, key func(pool string) string) *Reader {
-	return &Reader{client: client, key: key, kinds: map[string]state.EngineKind{}}
+	return &Reader{client: client, key: key, profiles: map[string]profile{}}
 }
 
 // errStatus is an answer other than 200.
@@ -38,115 +64,186 @@ type errStatus int
 
 func (e errStatus) Error() string { return fmt.Sprintf("engine answered status %d", int(e)) }
 
-// Read asks r for its load within ctx. It always returns a reading of r: when the
-// engine can't be read OK is false and Err says why in a few words. The caller
-// stamps it.
-func (rd *Reader) Read(ctx context.Context, r state.Replica) state.Reading {
-	out := state.UnknownReading(r.ID)
-	kind := r.Engine
+// statusOf is the status of an answer that is an error, or 0.
+func statusOf(err error) int {
+	var st errStatus
+	if errors.As(err, &st) {
+		return int(st)
+	}
+	return 0
+}
+
+// Read asks the process that the replicas are ranks of for their load, within
+// ctx, and returns a reading of each in the same order. All have one URL. When it
+// can't be read OK is false and Err says why in a few words. The caller stamps
+// them.
+func (rd *Reader) Read(ctx context.Context, ranks []state.Replica) []state.Reading {
+	if len(ranks) == 0 {
+		return nil
+	}
+	url := ranks[0].URL
+	rd.mu.Lock()
+	p := rd.profiles[url]
+	rd.mu.Unlock()
+
+	s := &session{rd: rd, ctx: ctx, ranks: ranks, p: p}
+	known := p.started
+	s.read()
+	if s.err == nil && known > 0 && s.p.started != known {
+		// Another process: what was remembered of the old one may be wrong, its kind
+		// included.
+		s.p = s.p.another()
+		s.read()
+	}
+	if gone(s.err) {
+		s.p = s.p.another()
+	}
+	rd.mu.Lock()
+	if _, ok := rd.profiles[url]; !ok && len(rd.profiles) >= maxProfiles {
+		for u := range rd.profiles {
+			delete(rd.profiles, u)
+			break
+		}
+	}
+	rd.profiles[url] = s.p
+	rd.mu.Unlock()
+	return s.out
+}
+
+// gone reports whether an error means that the process is not there, starts anew, or
+// is no longer what it was. A busy one that does not answer in time is none of that.
+func gone(err error) bool {
+	switch statusOf(err) {
+	case http.StatusServiceUnavailable, http.StatusNotFound:
+		return true
+	case 0:
+		return errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, io.EOF)
+	}
+	return false
+}
+
+// session is one reading. It belongs to one goroutine, but for get.
+type session struct {
+	rd    *Reader
+	ctx   context.Context
+	ranks []state.Replica
+	p     profile
+	out   []state.Reading // len = len(ranks)
+	err   error
+
+	at   time.Time // when the last answer came
+	date time.Time // its Date; zero = none
+}
+
+// read asks once, with what p remembers.
+func (s *session) read() {
+	s.out = s.out[:0]
+	for i := range s.ranks {
+		s.out = append(s.out, state.UnknownReading(s.ranks[i].ID))
+	}
+	kind := s.ranks[0].Engine
 	if kind == "" || kind == state.EngineAuto {
-		k, err := rd.detect(ctx, r)
-		if err != nil {
-			out.Err = short(err)
-			var st errStatus
-			out.Loading = errors.As(err, &st) && int(st) == http.StatusServiceUnavailable
-			out.Refused = errors.Is(err, syscall.ECONNREFUSED)
-			return out
+		if s.p.kind == "" {
+			s.p.kind, s.p.version, s.err = s.detect()
 		}
-		kind = k
+		kind = s.p.kind
 	}
-	out.Kind = kind
-	var err error
-	switch kind {
-	case state.EngineVLLM:
-		err = rd.readMetrics(ctx, r, &out, vllmMetrics)
-	case state.EngineSGLang:
-		err = rd.readSGLang(ctx, r, &out)
-	case state.EngineLlamaCpp:
-		err = rd.readLlamaCpp(ctx, r, &out)
-	default: // commercial or generic: alive is all that can be known
-		_, err = rd.get(ctx, r, "/v1/models")
-	}
-	if err != nil {
-		out.Err = short(err)
-		var st errStatus
-		if errors.As(err, &st) {
-			// It answered. 503 is how engines say "loading" or "sleeping"; any other
-			// status means only that it can't be read.
-			out.Loading = int(st) == http.StatusServiceUnavailable
-		} else {
-			out.Refused = errors.Is(err, syscall.ECONNREFUSED)
-			rd.forget(r.URL)
+	if kind != "" {
+		switch kind {
+		case state.EngineVLLM:
+			s.err = s.readVLLM()
+		case state.EngineSGLang:
+			s.err = s.readSGLang()
+		case state.EngineLlamaCpp:
+			s.err = s.readLlamaCpp()
+		default: // alive is all that can be known
+			s.err = s.readGeneric()
 		}
-		return out
 	}
-	out.OK = true
-	return out
+	for i := range s.out {
+		s.finish(&s.out[i], kind)
+	}
 }
 
-// detect tells which kind of engine answers at r's URL, and remembers it.
-func (rd *Reader) detect(ctx context.Context, r state.Replica) (state.EngineKind, error) {
-	rd.mu.Lock()
-	k, ok := rd.kinds[r.URL]
-	rd.mu.Unlock()
-	if ok {
-		return k, nil
+// finish says of a reading how it went.
+func (s *session) finish(r *state.Reading, kind state.EngineKind) {
+	r.Kind = kind
+	if r.Version == "" {
+		r.Version = s.p.version
 	}
-	var last error
-	for _, p := range []struct {
-		kind state.EngineKind
-		path string
-	}{
-		{state.EngineVLLM, "/version"},
-		{state.EngineSGLang, "/server_info"},
-		{state.EngineSGLang, "/get_server_info"},
-		{state.EngineLlamaCpp, "/props"},
-		{state.EngineOpenAI, "/v1/models"},
-	} {
-		_, err := rd.get(ctx, r, p.path)
-		if err == nil {
-			rd.mu.Lock()
-			rd.kinds[r.URL] = p.kind
-			rd.mu.Unlock()
-			return p.kind, nil
+	if s.err == nil {
+		r.OK = true
+		if r.Started > 0 {
+			s.p.started = r.Started
+			r.Uptime = s.p.uptime(r.Started, s.at)
 		}
-		var st errStatus
-		if !errors.As(err, &st) || int(st) == http.StatusServiceUnavailable {
-			return "", err // not there, or loading: nothing to learn from other paths
-		}
-		last = err
+		return
 	}
-	return "", last
+	loading, err := r.Loading, s.err
+	*r = state.UnknownReading(r.Replica)
+	r.Kind, r.Err = kind, short(err)
+	// It answered. 503 is how engines say "loading" or "sleeping"; any other status
+	// means only that it can't be read.
+	r.Loading = loading || statusOf(err) == http.StatusServiceUnavailable
+	r.Refused = errors.Is(err, syscall.ECONNREFUSED)
 }
 
-func (rd *Reader) forget(url string) {
-	rd.mu.Lock()
-	delete(rd.kinds, url)
-	rd.mu.Unlock()
+// ask fetches a path and notes the engine's clock.
+func (s *session) ask(path string) ([]byte, error) {
+	body, date, err := s.get(s.ctx, path)
+	s.at, s.date = time.Now(), date
+	if !date.IsZero() {
+		s.p.noteClock(date, s.at)
+	}
+	return body, err
 }
 
-// get fetches one path of r, whole and bounded.
-func (rd *Reader) get(ctx context.Context, r state.Replica, path string) ([]byte, error) {
+// get fetches one path, whole and bounded. It changes nothing and may be called
+// side by side.
+func (s *session) get(ctx context.Context, path string) (body []byte, date time.Time, err error) {
+	r := &s.ranks[0]
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, r.URL+path, nil)
 	if err != nil {
-		return nil, err
+		return nil, date, err
 	}
-	if k := rd.key(r.Pool); k != "" {
+	if k := s.rd.key(r.Pool); k != "" {
 		req.Header.Set("Authorization", "Bearer "+k)
 	}
-	resp, err := rd.client.Do(req)
+	resp, err := s.rd.client.Do(req)
 	if err != nil {
-		return nil, err
+		return nil, date, err
 	}
 	defer func() { _ = resp.Body.Close() }()
-	body, err := io.ReadAll(io.LimitReader(resp.Body, maxBody))
+	if t, err := http.ParseTime(resp.Header.Get("Date")); err == nil {
+		date = t
+	}
+	size := min(max(0, resp.ContentLength), maxBody)
+	body, err = readAll(io.LimitReader(resp.Body, maxBody), int(size))
 	if err != nil {
-		return nil, err
+		return nil, date, err
 	}
 	if resp.StatusCode != http.StatusOK {
-		return nil, errStatus(resp.StatusCode)
+		return nil, date, errStatus(resp.StatusCode)
 	}
-	return body, nil
+	return body, date, nil
+}
+
+// readAll is io.ReadAll with room for what is expected.
+func readAll(r io.Reader, expected int) ([]byte, error) {
+	b := make([]byte, 0, max(512, expected+1))
+	for {
+		n, err := r.Read(b[len(b):cap(b)])
+		b = b[:len(b)+n]
+		if err != nil {
+			if errors.Is(err, io.EOF) {
+				err = nil
+			}
+			return b, err
+		}
+		if len(b) == cap(b) {
+			b = append(b, 0)[:len(b)]
+		}
+	}
 }
 
 // short makes an error fit for a status line: one line, bounded, without the URL

@@ -2,116 +2,276 @@ package engine
 
 import (
 	"context"
-	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/hearsay-llm/hearsay/state"
 )
 
-const vllmText = `# TYPE vllm:num_requests_running gauge
-vllm:num_requests_running{engine="0",model_name="m"} 3.0
-vllm:num_requests_running{engine="1",model_name="m"} 2.0
+// Bytes as engines write them.
+const (
+	vllmText = `# HELP vllm:num_requests_running Number of requests in model execution batches.
+# TYPE vllm:num_requests_running gauge
+vllm:num_requests_running{engine="0",model_name="Qwen/Qwen3-8B"} 3.0
+vllm:num_requests_running{engine="1",model_name="Qwen/Qwen3-8B"} 2.0
 # TYPE vllm:num_requests_waiting gauge
-vllm:num_requests_waiting{engine="0",model_name="m"} 7.0
+vllm:num_requests_waiting{engine="0",model_name="Qwen/Qwen3-8B"} 7.0
+vllm:num_requests_waiting_by_reason{engine="0",model_name="Qwen/Qwen3-8B",reason="capacity"} 99.0
 # TYPE vllm:kv_cache_usage_perc gauge
-vllm:kv_cache_usage_perc{engine="0",model_name="m"} 0.4
-vllm:kv_cache_usage_perc{engine="1",model_name="m"} 0.6
+vllm:kv_cache_usage_perc{engine="0",model_name="Qwen/Qwen3-8B"} 0.4
+vllm:kv_cache_usage_perc{engine="1",model_name="Qwen/Qwen3-8B"} 0.6
+vllm:gpu_cache_usage_perc{engine="0",model_name="Qwen/Qwen3-8B"} 0.9
 # TYPE vllm:cache_config_info gauge
-vllm:cache_config_info{block_size="16",num_gpu_blocks="1000",engine="0"} 1.0
+vllm:cache_config_info{block_size="16",cache_dtype="auto",engine="0",num_gpu_blocks="1000",swap_space_bytes="4294967296.0"} 1.0
+vllm:cache_config_info{block_size="16",cache_dtype="auto",engine="1",num_gpu_blocks="500",swap_space_bytes="4294967296.0"} 1.0
 # TYPE vllm:prefix_cache_queries counter
-vllm:prefix_cache_queries_total{engine="0",model_name="m"} 500
-vllm:prefix_cache_hits_total{engine="0",model_name="m"} 200
+vllm:prefix_cache_queries_total{engine="0",model_name="Qwen/Qwen3-8B"} 500
+vllm:prefix_cache_queries_total{engine="1",model_name="Qwen/Qwen3-8B"} 30
+vllm:prefix_cache_hits_total{engine="0",model_name="Qwen/Qwen3-8B"} 200
+vllm:prompt_tokens_total{engine="0",model_name="Qwen/Qwen3-8B"} 8.128902e+06
 # TYPE vllm:lora_requests_info gauge
-vllm:lora_requests_info{max_lora="1",running_lora_adapters="old",waiting_lora_adapters=""} 1.2e9
-vllm:lora_requests_info{max_lora="1",running_lora_adapters="lora4, lora2",waiting_lora_adapters="lora3"} 1.3e9
+vllm:lora_requests_info{max_lora="1",running_lora_adapters="old",waiting_lora_adapters=""} 1.157894567e+09
+vllm:lora_requests_info{max_lora="1",running_lora_adapters="lora4,lora2",waiting_lora_adapters="lora3"} 1.257894567e+09
+vllm:time_to_first_token_seconds_bucket{engine="0",le="0.1",model_name="Qwen/Qwen3-8B"} 4.0
 process_start_time_seconds 1.7e9
 `
+	sglangLoads = `{"timestamp":"2026-01-01T00:00:00Z","version":"0.5.9","dp_rank_count":2,"loads":[` +
+		`{"dp_rank":0,"num_running_reqs":1,"num_waiting_reqs":4,"num_waiting_uncached_tokens":900,"num_used_tokens":30000,"num_total_tokens":30000,` +
+		`"max_total_num_tokens":204000,"max_running_requests":4,"token_usage":0.2,"gen_throughput":41.5,"cache_hit_rate":0.5,"utilization":0.2},` +
+		`{"dp_rank":1,"num_running_reqs":2,"num_waiting_reqs":0,"max_total_num_tokens":204000,"token_usage":0.4}]}`
+	sglangText = `sglang:num_running_reqs{model_name="m",tp_rank="0",pp_rank="0",moe_ep_rank="0"} 162.0
+sglang:num_queue_reqs{model_name="m",tp_rank="0"} 3.0
+sglang:token_usage{model_name="m"} 0.55
+sglang:cache_hit_rate{model_name="m"} 0.3
+sglang:prompt_tokens_total{model_name="m"} 4000
+`
+	sglangServer = `{"model_path":"m","version":"0.4.1","max_total_num_tokens":204000,"page_size":64,"dp_size":1}`
+	llamaServer  = `{"default_generation_settings":{"id":0,"n_ctx":2048},"total_slots":4,"model_path":"../models/x.gguf","is_sleeping":false,"build_info":"b5000-abc"}`
+	llamaText    = `# HELP llamacpp:prompt_tokens_total Number of prompt tokens processed.
+# TYPE llamacpp:prompt_tokens_total counter
+llamacpp:prompt_tokens_total 1200
+llamacpp:requests_processing 2
+llamacpp:requests_deferred 1
+`
+	llamaSlots = `[{"id":0,"n_ctx":2048,"is_processing":true},{"id":1,"n_ctx":2048,"is_processing":false},{"id":2,"n_ctx":2048,"is_processing":true},{"id":3,"n_ctx":2048,"is_processing":true}]`
+	llamaOff   = `{"error":{"code":501,"message":"This server does not support metrics endpoint.","type":"not_supported_error"}}`
+)
 
-const sglangLoads = `{"version":"0.5.9","loads":[{"dp_rank":0,"num_running_reqs":1,"num_waiting_reqs":4,"num_waiting_uncached_tokens":900,"max_total_num_tokens":204000,"token_usage":0.2},{"dp_rank":1,"num_running_reqs":2,"num_waiting_reqs":0,"max_total_num_tokens":204000,"token_usage":0.4}]}`
+// server is an engine of canned answers that may be changed, and counts.
+type server struct {
+	*httptest.Server
+	mu     sync.Mutex
+	paths  map[string]string
+	status map[string]int // of a path; "" = of every path
+	asked  map[string]int
+	hang   map[string]bool
+}
 
-func read(t *testing.T, kind state.EngineKind, paths map[string]string, status int) state.Reading {
+func serve(t *testing.T, paths map[string]string) *server {
 	t.Helper()
-	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		body, ok := paths[r.URL.Path]
+	s := &server{paths: paths, status: map[string]int{}, asked: map[string]int{}, hang: map[string]bool{}}
+	s.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s.mu.Lock()
+		body, ok := s.paths[r.URL.Path]
+		st := s.status[r.URL.Path]
+		if st == 0 {
+			st = s.status[""]
+		}
+		hang := s.hang[r.URL.Path]
+		s.asked[r.URL.Path]++
+		s.mu.Unlock()
+		if hang {
+			<-r.Context().Done()
+			return
+		}
 		switch {
-		case status != 0:
-			w.WriteHeader(status)
+		case st != 0:
+			w.WriteHeader(st)
 		case !ok:
 			w.WriteHeader(http.StatusNotFound)
-		default:
-			_, _ = w.Write([]byte(body))
 		}
+		_, _ = w.Write([]byte(body))
 	}))
-	defer srv.Close()
-	rd := NewReader(srv.Client(), func(string) string { return "" })
+	t.Cleanup(s.Close)
+	return s
+}
+
+func (s *server) set(change func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	change()
+}
+
+func (s *server) count(path string) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.asked[path]
+}
+
+func newReader(t *testing.T) *Reader {
+	t.Helper()
+	tr := &http.Transport{}
+	t.Cleanup(tr.CloseIdleConnections)
+	return NewReader(&http.Client{Transport: tr}, func(string) string { return "" })
+}
+
+func (s *server) read(t *testing.T, rd *Reader, kind state.EngineKind, ranks int) []state.Reading {
+	t.Helper()
+	var list []state.Replica
+	for i := range ranks {
+		list = append(list, state.Replica{ID: state.ReplicaID(rune('a' + i)), URL: s.URL, Engine: kind, Rank: i})
+	}
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
-	return rd.Read(ctx, state.Replica{ID: "a", URL: srv.URL, Engine: kind})
+	return rd.Read(ctx, list)
+}
+
+func (s *server) one(t *testing.T, kind state.EngineKind) state.Reading {
+	t.Helper()
+	return s.read(t, newReader(t), kind, 1)[0]
 }
 
 func TestReadVLLM(t *testing.T) {
-	r := read(t, state.EngineAuto, map[string]string{"/version": `{"version":"0.9"}`, "/metrics": vllmText}, 0)
-	if !r.OK || r.Kind != state.EngineVLLM || r.Running != 5 || r.Waiting != 7 || r.KVUsage != 0.5 ||
-		r.Capacity != 16000 || r.Queries != 500 || r.Hits != 200 || r.Started != 1.7e9 {
+	s := serve(t, map[string]string{"/version": `{"version":"0.11.0"}`, "/metrics": vllmText, "/health": ""})
+	r := s.one(t, state.EngineAuto)
+	if !r.OK || r.Kind != state.EngineVLLM || r.Version != "0.11.0" || r.Running != 5 || r.Waiting != 7 || r.KVUsage != 0.5 ||
+		r.Capacity != 24000 || r.BlockSize != 16 || r.Queries != 530 || r.Hits != 200 || r.Processed != 8128902 || r.Started != 1.7e9 || r.Slots != -1 {
 		t.Errorf("reading: %+v", r)
 	}
 	if !slices.Equal(r.Adapters, []string{"lora4", "lora2"}) {
 		t.Errorf("adapters: %q", r.Adapters)
 	}
+	if up := time.Since(time.Unix(1.7e9, 0)) - r.Uptime; up < 0 || up > time.Second {
+		t.Errorf("uptime %v", r.Uptime)
+	}
 }
 
-func TestOldVLLMNamesAndMissingGaugesAreUnknown(t *testing.T) {
-	r := read(t, state.EngineVLLM, map[string]string{"/metrics": "vllm:gpu_cache_usage_perc 0.25\n"}, 0)
-	if !r.OK || r.KVUsage != 0.25 || r.Running != -1 || r.Waiting != -1 || r.Capacity != -1 {
+func TestMissingGaugesAreUnknown(t *testing.T) {
+	s := serve(t, map[string]string{"/metrics": "vllm:gpu_cache_usage_perc{model_name=\"m\"} 0.25\n"}) // an old release, without engine labels
+	r := s.one(t, state.EngineVLLM)
+	if !r.OK || r.KVUsage != 0.25 || r.Running != -1 || r.Waiting != -1 || r.Capacity != -1 || r.BlockSize != -1 || r.Uptime != -1 || r.Adapters != nil {
 		t.Errorf("reading: %+v", r)
 	}
 }
 
 func TestReadSGLang(t *testing.T) {
-	r := read(t, state.EngineAuto, map[string]string{"/server_info": `{}`, "/v1/loads": sglangLoads}, 0)
-	if !r.OK || r.Kind != state.EngineSGLang || r.Running != 3 || r.Waiting != 4 || r.WaitingUncached != 900 || r.Capacity != 408000 {
+	s := serve(t, map[string]string{"/server_info": sglangServer, "/v1/loads": sglangLoads, "/health": "", "/v1/models": "{}"})
+	r := s.one(t, state.EngineAuto)
+	if !r.OK || r.Kind != state.EngineSGLang || r.Version != "0.5.9" || r.Running != 3 || r.Waiting != 4 || r.WaitingUncached != 900 ||
+		r.Capacity != 408000 || r.KVUsage < 0.29 || r.KVUsage > 0.31 || r.BlockSize != 64 {
 		t.Errorf("reading: %+v", r)
-	}
-	old := read(t, state.EngineSGLang, map[string]string{"/metrics": "sglang:num_running_reqs 162.0\nsglang:token_usage 0.55\n"}, 0)
-	if !old.OK || old.Running != 162 || old.KVUsage != 0.55 || old.Waiting != -1 {
-		t.Errorf("reading from metrics: %+v", old)
 	}
 }
 
-func TestReadLlamaCpp(t *testing.T) {
-	props := `{"total_slots":4,"default_generation_settings":{"n_ctx":2048}}`
-	r := read(t, state.EngineAuto, map[string]string{"/props": props, "/metrics": "llamacpp:requests_processing 2\nllamacpp:requests_deferred 1\n"}, 0)
-	if !r.OK || r.Kind != state.EngineLlamaCpp || r.Capacity != 8192 || r.Running != 2 || r.Waiting != 1 || r.KVUsage != 0.5 {
-		t.Errorf("reading: %+v", r)
+func TestReadSGLangWithoutLoads(t *testing.T) {
+	f := func(name, info, text string) {
+		t.Helper()
+		s := serve(t, map[string]string{info: sglangServer, "/metrics": text})
+		rd := newReader(t)
+		for range 3 {
+			r := s.read(t, rd, state.EngineAuto, 1)[0]
+			if !r.OK || r.Kind != state.EngineSGLang || r.Running != 162 || r.KVUsage != 0.55 || r.Capacity != 204000 || r.Processed != 4000 || r.WaitingUncached != -1 {
+				t.Errorf("%s: %+v", name, r)
+			}
+		}
+		if n := s.count("/v1/loads"); n != 1 {
+			t.Errorf("%s: asked %d times for what is not there", name, n)
+		}
 	}
-	off := read(t, state.EngineLlamaCpp, map[string]string{"/props": props}, 0)
-	if !off.OK || off.Running != -1 {
-		t.Errorf("with metrics switched off: %+v", off)
+	f("new names", "/server_info", sglangText)
+	f("old names", "/get_server_info", "sglang_num_running_reqs 162\nsglang_token_usage 0.55\nsglang_prompt_tokens_total 4000\n")
+}
+
+func TestReadLlamaCpp(t *testing.T) {
+	f := func(name string, paths map[string]string, running, waiting, kv float64) *server {
+		t.Helper()
+		paths["/props"], paths["/health"] = llamaServer, `{"status":"ok"}`
+		s := serve(t, paths)
+		if _, ok := paths["/metrics"]; !ok {
+			s.paths["/metrics"], s.status["/metrics"] = llamaOff, http.StatusNotImplemented
+		}
+		rd := newReader(t)
+		for range 3 {
+			r := s.read(t, rd, state.EngineAuto, 1)[0]
+			if !r.OK || r.Kind != state.EngineLlamaCpp || r.Capacity != 8192 || r.Slots != 4 || r.Context != 2048 ||
+				r.Running != running || r.Waiting != waiting || r.KVUsage != kv {
+				t.Errorf("%s: %+v", name, r)
+			}
+		}
+		return s
+	}
+	s := f("metrics", map[string]string{"/metrics": llamaText, "/slots": llamaSlots}, 2, 1, 0.5)
+	if n := s.count("/props"); n != 2 { // one told the kind
+		t.Errorf("/props was asked %d times", n)
+	}
+	s = f("slots", map[string]string{"/slots": llamaSlots}, 3, -1, 0.75)
+	if n := s.count("/metrics"); n != 1 {
+		t.Errorf("/metrics was asked %d times", n)
+	}
+	f("neither", map[string]string{}, -1, -1, -1)
+}
+
+func TestReadGeneric(t *testing.T) {
+	f := func(name string, change func(*server)) state.Reading {
+		t.Helper()
+		s := serve(t, map[string]string{})
+		change(s)
+		rd := newReader(t)
+		s.read(t, rd, state.EngineOpenAI, 1)
+		r := s.read(t, rd, state.EngineOpenAI, 1)[0]
+		if r.Running != -1 || r.Waiting != -1 || r.KVUsage != -1 || r.Capacity != -1 {
+			t.Errorf("%s: figures out of nothing: %+v", name, r)
+		}
+		return r
+	}
+	for name, change := range map[string]func(*server){
+		"health":            func(s *server) { s.paths["/health"] = "ok" },
+		"models only":       func(s *server) { s.paths["/v1/models"] = `{"data":[]}` },
+		"wants another key": func(s *server) { s.status["/v1/models"] = 401 },
+		"asked too often":   func(s *server) { s.status["/v1/models"] = 429 },
+	} {
+		if r := f(name, change); !r.OK || r.Err != "" {
+			t.Errorf("%s: %+v", name, r)
+		}
+	}
+	if r := f("nothing there", func(*server) {}); r.OK || r.Loading {
+		t.Errorf("nothing there: %+v", r)
+	}
+	if r := f("broken", func(s *server) { s.status[""] = 500 }); r.OK || r.Loading {
+		t.Errorf("broken: %+v", r)
+	}
+	if r := f("not ready", func(s *server) { s.status["/health"] = 503 }); r.OK || !r.Loading {
+		t.Errorf("not ready: %+v", r)
 	}
 }
 
 func TestUnreadableIsNotIdle(t *testing.T) {
-	f := func(name string, r state.Reading, loading bool) {
+	f := func(name string, kind state.EngineKind, loading bool, paths map[string]string, status int) {
 		t.Helper()
-		if r.OK || r.Err == "" || r.Running != -1 || r.Loading != loading {
+		s := serve(t, paths)
+		s.status[""] = status
+		if r := s.one(t, kind); r.OK || r.Err == "" || r.Running != -1 || r.Loading != loading || r.Refused {
 			t.Errorf("%s: %+v", name, r)
 		}
 	}
-	f("error status", read(t, state.EngineVLLM, nil, 500), false)
-	f("loading", read(t, state.EngineAuto, nil, 503), true)
-	f("empty exposition", read(t, state.EngineVLLM, map[string]string{"/metrics": ""}, 0), false)
-	f("not an exposition", read(t, state.EngineVLLM, map[string]string{"/metrics": "<html>"}, 0), false)
-	rd := NewReader(http.DefaultClient, func(string) string { return "" })
+	f("error status", state.EngineVLLM, false, nil, 500)
+	f("loading", state.EngineAuto, true, nil, 503)
+	f("loading, told", state.EngineLlamaCpp, true, nil, 503)
+	f("empty exposition", state.EngineVLLM, false, map[string]string{"/metrics": ""}, 0)
+	f("not an exposition", state.EngineVLLM, false, map[string]string{"/metrics": "<html>"}, 0)
+	f("another engine's", state.EngineVLLM, false, map[string]string{"/metrics": llamaText}, 0)
+	f("no loads", state.EngineSGLang, false, map[string]string{"/v1/loads": `{"loads":[]}`}, 0)
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
-	dead := rd.Read(ctx, state.Replica{ID: "a", URL: "http://127.0.0.1:1", Engine: state.EngineAuto})
-	f("refused", dead, false)
-	if !dead.Refused {
-		t.Errorf("a refused connection: %+v", dead)
+	for _, kind := range []state.EngineKind{state.EngineAuto, state.EngineVLLM, state.EngineOpenAI} {
+		r := newReader(t).Read(ctx, []state.Replica{{ID: "a", URL: "http://127.0.0.1:1", Engine: kind}})[0]
+		if r.OK || !r.Refused || r.Loading {
+			t.Errorf("%s refused: %+v", kind, r)
+		}
 	}
 }
 
@@ -123,46 +283,8 @@ func TestCredentialIsSent(t *testing.T) {
 	}))
 	defer srv.Close()
 	rd := NewReader(srv.Client(), func(pool string) string { return "key-of-" + pool })
-	rd.Read(t.Context(), state.Replica{ID: "a", Pool: "chat", URL: srv.URL, Engine: state.EngineVLLM})
+	rd.Read(t.Context(), []state.Replica{{ID: "a", Pool: "chat", URL: srv.URL, Engine: state.EngineVLLM}})
 	if got != "Bearer key-of-chat" {
 		t.Errorf("authorization: %q", got)
-	}
-}
-
-func FuzzMetrics(f *testing.F) {
-	f.Add([]byte(vllmText))
-	f.Add([]byte("vllm:num_requests_running NaN\n"))
-	f.Fuzz(func(t *testing.T, b []byte) {
-		r := state.UnknownReading("a")
-		_ = parseMetrics(b, vllmMetrics, &r)
-		_ = parseMetrics(b, sglangMetrics, &r)
-		for _, v := range []float64{r.Running, r.Waiting, r.KVUsage, r.Queries, r.Hits, r.Capacity} {
-			if v != v || v > maxFigure {
-				t.Fatalf("figure %v out of %q", v, b)
-			}
-		}
-		_ = parseLoads(b, &r)
-	})
-}
-
-// Most of an exposition is not parsed at all; what is wrong there does not matter.
-func TestOnlyWantedFamiliesAreParsed(t *testing.T) {
-	text := "# HELP other x\n# TYPE other histogram\nother_bucket{le=\"oops\n" + vllmText + "garbage without value\n"
-	r := state.UnknownReading("a")
-	if err := parseMetrics([]byte(text), vllmMetrics, &r); err != nil || r.Running != 5 || r.Capacity != 16000 {
-		t.Errorf("%v: %+v", err, r)
-	}
-}
-
-func BenchmarkParse(b *testing.B) {
-	text := []byte(vllmText)
-	for i := range 600 { // a real engine's histograms
-		text = fmt.Appendf(text, "vllm:time_to_first_token_seconds_bucket{engine=\"0\",le=\"%d\",model_name=\"m\"} %d\n", i, i)
-	}
-	for b.Loop() {
-		r := state.UnknownReading("a")
-		if err := parseMetrics(text, vllmMetrics, &r); err != nil {
-			b.Fatal(err)
-		}
 	}
 }
