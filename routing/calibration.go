@@ -1,6 +1,7 @@
 package routing
 
 import (
+	"maps"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -34,12 +35,13 @@ type Sample struct {
 // Every router repeats its rows each second.
 const maxViewAge = 1500 * time.Millisecond
 
-// Calibration learns each replica's Params from samples. Reads are by atomic
-// pointer; Observe locks the one replica. Safe for concurrent use.
+// Calibration learns Params from samples, by pool and by replica. Reads are by
+// atomic pointer; Observe locks the one pool. Safe for concurrent use.
 type Calibration struct {
-	mu      sync.Mutex                            // guards replacing slots and priors
-	slots   atomic.Pointer[[]*replicaFit]         // by slot
-	priors  atomic.Pointer[map[string]*poolPrior] // by pool
+	mu      sync.Mutex                          // guards replacing slots and pools
+	slots   atomic.Pointer[[]*replicaFit]       // by slot
+	pools   atomic.Pointer[map[string]*poolFit] // by name
+	others  *poolFit                            // all pools beyond maxPools
 	outputs outputs
 
 	defaults Params // never changed
@@ -47,30 +49,13 @@ type Calibration struct {
 	observed, skipped atomic.Uint64
 }
 
-// poolPrior is what a new replica of a pool is taken for.
-type poolPrior struct{ params atomic.Pointer[Params] }
-
-const (
-	// priorAfter is how many samples of a replica make it count for its pool's prior.
-	priorAfter = 16
-	// priorWeight is the weight of one replica's figures in it, per sample.
-	priorWeight = 0.02
-	// maxPriors bounds the pools with a prior.
-	maxPriors = 4096
-)
-
-// replicaFit is one replica's estimator and what it published.
-type replicaFit struct {
-	id     state.ReplicaID
-	pool   string
-	params atomic.Pointer[Params]
-
-	mu  sync.Mutex
-	fit fit // guarded by mu
-}
+// maxPools bounds the pools calibrated apart.
+const maxPools = 4096
 
 // NewCalibration returns a calibration that knows only DefaultParams.
-func NewCalibration() *Calibration { return &Calibration{defaults: DefaultParams()} }
+func NewCalibration() *Calibration {
+	return &Calibration{defaults: DefaultParams(), others: newPoolFit(DefaultParams())}
+}
 
 // Params is what is known of the replica in a slot: its own figures, else its
 // pool's, else the defaults. It allocates nothing and waits for nothing.
@@ -86,12 +71,9 @@ func (c *Calibration) params(slot state.Slot, pool string) *Params {
 	return c.prior(pool)
 }
 
-// Prior is what a replica of the pool is taken for before it was observed: the mean
-// of the pool's others.
-func (c *Calibration) Prior(pool string) Params { return *c.prior(pool) }
-
+// prior is what a replica of the pool is taken for before it was observed.
 func (c *Calibration) prior(pool string) *Params {
-	if m := c.priors.Load(); m != nil {
+	if m := c.pools.Load(); m != nil {
 		if p := (*m)[pool]; p != nil {
 			return p.params.Load()
 		}
@@ -139,6 +121,8 @@ func (c *Calibration) Forget(slot state.Slot, id state.ReplicaID) {
 	if s == nil || int(slot) >= len(*s) || (*s)[slot] == nil || (*s)[slot].id != id {
 		return
 	}
+	gone := (*s)[slot]
+	gone.pool.drop(gone)
 	next := append([]*replicaFit(nil), *s...)
 	next[slot] = nil
 	c.slots.Store(&next)
@@ -155,19 +139,7 @@ func (c *Calibration) Observe(s Sample) bool {
 		return false
 	}
 	f := c.fitOf(s.Slot, s.Replica, s.Pool)
-	f.mu.Lock()
-	if ttft {
-		f.fit.observeTTFT(&s)
-	}
-	if itl {
-		f.fit.observeITL(&s)
-	}
-	p := f.fit.params()
-	f.params.Store(&p)
-	f.mu.Unlock()
-	if ttft && p.Samples >= priorAfter {
-		c.updatePrior(s.Pool, p)
-	}
+	f.pool.observe(f, &s, ttft, itl)
 	c.observed.Add(1)
 	return true
 }
@@ -182,15 +154,7 @@ func (c *Calibration) Seed(slot state.Slot, id state.ReplicaID, pool string, p P
 		return false
 	}
 	f := c.fitOf(slot, id, pool)
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if n := f.fit.samples; n > 0 && n >= p.Samples {
-		return false
-	}
-	f.fit = newFit(p)
-	f.fit.trust(p.Samples)
-	f.params.Store(&p)
-	return true
+	return f.pool.seed(f, p)
 }
 
 // Each gives what was learned of every replica, for other routers and for status.
@@ -200,7 +164,7 @@ func (c *Calibration) Each(yield func(id state.ReplicaID, pool string, p Params)
 		return
 	}
 	for _, f := range *s {
-		if f != nil && !yield(f.id, f.pool, *f.params.Load()) {
+		if f != nil && !yield(f.id, f.name, *f.params.Load()) {
 			return
 		}
 	}
@@ -222,44 +186,32 @@ func (c *Calibration) fitOf(slot state.Slot, id state.ReplicaID, pool string) *r
 	}
 	next := make([]*replicaFit, max(len(old), int(slot)+1))
 	copy(next, old)
-	f := &replicaFit{id: id, pool: pool}
-	p := c.Prior(pool)
-	p.Samples = 0
-	f.fit = newFit(p)
-	f.params.Store(&p)
+	p := c.poolOf(pool)
+	f := &replicaFit{id: id, name: pool, pool: p}
+	p.mu.Lock()
+	p.replicas = append(p.replicas, f)
+	f.publish(p.params.Load())
+	p.mu.Unlock()
 	next[slot] = f
 	c.slots.Store(&next)
 	return f
 }
 
-// updatePrior moves the pool's prior towards a replica's figures.
-func (c *Calibration) updatePrior(pool string, p Params) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	m := c.priors.Load()
-	if m == nil || (*m)[pool] == nil {
-		if m != nil && len(*m) >= maxPriors {
-			return
-		}
-		next := map[string]*poolPrior{}
-		if m != nil {
-			for k, v := range *m {
-				next[k] = v
-			}
-		}
-		next[pool] = &poolPrior{}
-		next[pool].params.Store(&p)
-		c.priors.Store(&next)
-		return
+// poolOf is the estimator of a pool, made on first use. The caller holds mu.
+func (c *Calibration) poolOf(name string) *poolFit {
+	m := c.pools.Load()
+	if m == nil {
+		m = &map[string]*poolFit{}
 	}
-	cur := *(*m)[pool].params.Load()
-	to := func(v *float64, goal float64) { *v += priorWeight * (goal - *v) }
-	to(&cur.Rate, p.Rate)
-	to(&cur.Fixed, p.Fixed)
-	to(&cur.Slowdown, p.Slowdown)
-	to(&cur.Quadratic, p.Quadratic)
-	to(&cur.ITL, p.ITL)
-	to(&cur.ITLPerStream, p.ITLPerStream)
-	to(&cur.Uncached, p.Uncached)
-	(*m)[pool].params.Store(&cur)
+	if p := (*m)[name]; p != nil {
+		return p
+	}
+	if len(*m) >= maxPools {
+		return c.others
+	}
+	next := maps.Clone(*m)
+	p := newPoolFit(c.defaults)
+	next[name] = p
+	c.pools.Store(&next)
+	return p
 }

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// fit estimates one replica's Params. Time to first token:
+// fit estimates one pool's Params. Time to first token:
 //
 //	ttft = a + c*(queue+u)/max(0.3, 1-kappa*B) + q*u*prompt     ms, c = 1000/mu
 //
@@ -65,11 +65,24 @@ func (f *fit) trust(samples int) {
 // observeTTFT learns from one time to first token.
 func (f *fit) observeTTFT(s *Sample) {
 	y := float64(s.TTFT) / float64(time.Millisecond)
+	guess, h := f.predict(s)
+	f.ttft.observe(y, guess, h)
+	f.uncached += 0.05 * (float64(max(0, s.UncachedTokens)) - f.uncached)
+	f.samples++
+}
+
+// guessTTFT is the time to first token in ms that the parameters predict.
+func (f *fit) guessTTFT(s *Sample) float64 {
+	guess, _ := f.predict(s)
+	return guess
+}
+
+// predict is a time to first token in ms, and its derivatives by the parameters.
+func (f *fit) predict(s *Sample) (ms float64, h [maxStates]float64) {
 	u, tokens := float64(max(0, s.UncachedTokens)), max(0, s.QueueTokens)+float64(max(0, s.UncachedTokens))
 	t := &f.ttft
 	a, c, k, q := math.Exp(t.x[lnFixed]), math.Exp(t.x[lnToken]), t.x[kappa], t.x[quadratic]
 	share := 1 - k*s.Decode
-	var h [maxStates]float64
 	if share > minPrefillShare {
 		h[kappa] = c * tokens * s.Decode / (share * share)
 	} else {
@@ -77,9 +90,7 @@ func (f *fit) observeTTFT(s *Sample) {
 	}
 	pairs := u * float64(s.PromptTokens) * quadraticUnit
 	h[lnFixed], h[lnToken], h[quadratic] = a, c*tokens/share, pairs
-	t.observe(y, a+c*tokens/share+q*pairs, h)
-	f.uncached += 0.05 * (u - f.uncached)
-	f.samples++
+	return a + c*tokens/share + q*pairs, h
 }
 
 // observeITL learns from one mean inter-token time.

@@ -227,6 +227,7 @@ func TestASlowReplicaGetsItsShare(t *testing.T) {
 		if i == 0 {
 			p.Rate, p.Fixed, p.ITL, p.ITLPerStream = p.Rate/4, p.Fixed*4, p.ITL*4, p.ITLPerStream*4
 		}
+		p.Samples = 200
 		w.cal.Seed(w.replica(i).Slot, id(i), "chat", p)
 	}
 	got := map[state.ReplicaID]int{}

@@ -191,7 +191,7 @@ func (b *Bubble) Open(i int, body []byte) *Stream {
 	host := b.Net.Host("client")
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
-	c, err := host.DialContext(ctx, "tcp", routerName(i)+apiPort)
+	c, err := host.DialContext(ctx, "tcp", b.Net.Host(routerName(i)).IP().String()+apiPort)
 	if err != nil {
 		s.end(err)
 		return s

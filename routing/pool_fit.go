@@ -1,0 +1,196 @@
+package routing
+
+import (
+	"math"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/hearsay-llm/hearsay/state"
+)
+
+// poolFit learns one pool's Params. Its replicas run the same engine with the same
+// model, so one set of parameters serves all, and each replica differs from it by
+// one factor, its speed: all its times are so many times the pool's. One factor is
+// learned from few samples, and what a handful of samples can't tell apart stays
+// equal. (With six parameters for each, equal engines came out up to a factor of two
+// apart in rate and five in ITLPerStream, and the one that happened to look best got
+// everything.)
+type poolFit struct {
+	params atomic.Pointer[Params] // of a replica like any other
+
+	mu       sync.Mutex
+	fit      fit           // guarded by mu
+	replicas []*replicaFit // guarded by mu
+	stale    int           // guarded by mu; samples since all replicas' params were published
+}
+
+// replicaFit is one replica's speed and what it published.
+type replicaFit struct {
+	id     state.ReplicaID
+	name   string // of the pool
+	pool   *poolFit
+	params atomic.Pointer[Params]
+
+	speed   speed // guarded by pool.mu
+	samples int   // guarded by pool.mu
+}
+
+func newPoolFit(p Params) *poolFit {
+	f := &poolFit{}
+	p.Samples = 0
+	f.fit = newFit(p)
+	f.params.Store(&p)
+	return f
+}
+
+// observe takes a sample of one replica: its time to first token, its inter-token
+// time, or both.
+func (f *poolFit) observe(r *replicaFit, s *Sample, ttft, itl bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	factor := r.speed.factor()
+	alike := *s
+	alike.TTFT, alike.ITL = scale(s.TTFT, 1/factor), scale(s.ITL, 1/factor)
+	if ttft {
+		f.fit.observeTTFT(&alike)
+		if len(f.replicas) > 1 {
+			guess := f.fit.guessTTFT(s)
+			r.speed.observe(float64(s.TTFT)/float64(time.Millisecond), guess, f.fit.ttft.noise)
+		}
+		r.samples++
+	}
+	if itl {
+		f.fit.observeITL(&alike)
+	}
+	p := f.fit.params()
+	f.params.Store(&p)
+	if f.stale++; f.stale >= max(publishEvery, len(f.replicas)) {
+		f.publishAll()
+		return
+	}
+	r.publish(&p)
+}
+
+// publishEvery is after how many of a pool's samples the parameters of those of its
+// replicas are published that had none: a few percent of what is known by then.
+const publishEvery = 16
+
+// publishAll publishes every replica's parameters. The caller holds mu.
+func (f *poolFit) publishAll() {
+	f.stale = 0
+	p := f.params.Load()
+	for _, r := range f.replicas {
+		r.publish(p)
+	}
+}
+
+// publish publishes the parameters of a replica as the pool's are now. The caller
+// holds pool.mu.
+func (r *replicaFit) publish(pool *Params) {
+	p := *pool
+	k := r.speed.factor()
+	p.Rate /= k
+	p.Fixed *= k
+	p.Quadratic *= k
+	p.ITL *= k
+	p.ITLPerStream *= k
+	p, _ = clamp(p)
+	p.Samples = r.samples
+	r.params.Store(&p)
+}
+
+// seed takes figures that rest on p.Samples samples of one replica; on one at
+// least.
+func (f *poolFit) seed(r *replicaFit, p Params) bool {
+	p.Samples = max(1, p.Samples)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if r.samples >= p.Samples {
+		return false
+	}
+	was := f.params.Load()
+	if f.fit.samples < p.Samples {
+		// What is known of the pool is less than what is told of this one: take it for
+		// the pool, and leave the others where they are beside it.
+		f.fit = newFit(p)
+		f.fit.trust(p.Samples)
+		for _, o := range f.replicas {
+			if o.samples > 0 {
+				o.speed.set(o.speed.x + math.Log(p.Rate/was.Rate))
+			}
+		}
+		pool := f.fit.params()
+		f.params.Store(&pool)
+	}
+	r.samples = p.Samples
+	if len(f.replicas) > 1 {
+		r.speed.set(math.Log(f.params.Load().Rate / p.Rate))
+		r.speed.p = max(minSpeedVar, priorSpeedVar/float64(1+p.Samples))
+	}
+	f.publishAll()
+	return true
+}
+
+// drop forgets a replica.
+func (f *poolFit) drop(r *replicaFit) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.replicas = slices.DeleteFunc(f.replicas, func(o *replicaFit) bool { return o == r })
+}
+
+func scale(d time.Duration, by float64) time.Duration {
+	return time.Duration(float64(d) * by)
+}
+
+// speed is how many times as long a replica takes as its pool, as a logarithm: a
+// scalar filter around zero. The zero value is a replica like the others.
+type speed struct {
+	x, p float64 // estimate and variance; p = 0: nothing observed
+}
+
+const (
+	// priorSpeedVar lets a replica be twice as slow as others within its first
+	// samples.
+	priorSpeedVar = 0.5
+	// speedWander is the variance added per sample: half of a change is followed
+	// within some twenty samples.
+	speedWander = 4e-4
+	minSpeedVar = 1e-3
+	// speedReturn draws a replica back to its pool, since only differences from the
+	// others can be told from a change of all.
+	speedReturn = 0.999
+	// alike is the difference, as a logarithm, below which replicas are taken for
+	// equal: a pick should not prefer one for ever by what is chance.
+	alike = 0.15
+	// maxSpeed bounds the factor: a hundred times.
+	maxSpeed = 4.6
+)
+
+func (s *speed) set(x float64) { s.x = max(-maxSpeed, min(maxSpeed, x)) }
+
+// observe takes a time of which the pool's parameters would predict guess, in ms.
+func (s *speed) observe(y, guess, noise float64) {
+	if s.p == 0 {
+		s.p = priorSpeedVar
+	}
+	s.p = min(priorSpeedVar, s.p+speedWander)
+	rel := noise + absNoise/max(guess, absNoise)
+	v := s.p + rel*rel
+	e := math.Log(max(y, 1e-3)/max(guess, 1e-3)) - s.x
+	limit := huber * math.Sqrt(v)
+	k := s.p / v
+	s.set((s.x + k*max(-limit, min(limit, e))) * speedReturn)
+	s.p *= 1 - k
+}
+
+// factor is what the pool's times are multiplied with: 1 unless the difference
+// stands out from chance.
+func (s *speed) factor() float64 {
+	if s.x == 0 {
+		return 1
+	}
+	d := s.x * s.x
+	return math.Exp(s.x * d / (d + 4*s.p + alike*alike))
+}
