@@ -176,12 +176,7 @@ func (e *Engine) prepare(ep endpoint, rec *RequestRecord, body []byte) (*call, *
 			return nil, nil, err
 		}
 		hashes := HashChain(make([]uint64, 0, len(prompt)/e.cfg.BlockTokens+8), prompt, e.cfg.BlockTokens, seed)
-		whole := len(hashes) * e.cfg.BlockTokens
-		parent := seed
-		if whole > 0 {
-			parent = hashes[len(hashes)-1]
-		}
-		base := mix(e.cfg.Seed) ^ chainHash(parent, prompt[whole:])
+		base := e.answerSeed(prompt, hashes, seed)
 		for k := range req.n {
 			g := e.generate(mix(base+uint64(k)), len(prompt), req)
 			g.spaced = ep.format == formatText
