@@ -46,6 +46,7 @@ func (h *Hasher) anthropic(in Input) error {
 	for c.NextElem() {
 		h.blockMessage(&c, in.Messages)
 	}
+	h.noteAt(in.Messages, c.Pos()-1)
 	return c.End()
 }
 
@@ -59,15 +60,18 @@ func (h *Hasher) blockTools(raw []byte) error {
 	if !c.NextElem() {
 		return c.End()
 	}
+	h.noteAt(raw, c.Pos())
 	h.frame(frameSection)
 	h.tag[0] = sectionTools
 	h.framing(h.tag[:1])
 	h.putByte('[')
 	h.object(&c, raw, cacheControl)
 	for c.NextElem() {
+		h.noteAt(raw, c.Pos())
 		h.putByte(',')
 		h.object(&c, raw, cacheControl)
 	}
+	h.noteAt(raw, c.Pos()-1)
 	h.putByte(']')
 	h.frame(frameEnd)
 	return c.End()
@@ -84,6 +88,7 @@ func (h *Hasher) system(raw []byte) error {
 		c.Skip()
 		return c.End()
 	}
+	h.noteAt(raw, c.Pos())
 	h.beginMessage("system")
 	if c.EnterArray() {
 		for c.NextElem() {
@@ -94,6 +99,7 @@ func (h *Hasher) system(raw []byte) error {
 		h.block(&c, raw, 1)
 		h.markEnd()
 	}
+	h.noteAt(raw, c.Pos()-1)
 	h.endMessage()
 	return c.End()
 }
@@ -101,12 +107,14 @@ func (h *Hasher) system(raw []byte) error {
 func (h *Hasher) blockMessage(c *scan.Cursor, doc []byte) {
 	if !c.EnterObject() {
 		if v := c.Skip(); v.Kind != scan.None {
+			h.noteAt(doc, v.Start)
 			h.frame(frameMessage)
 			h.other(doc, v)
 			h.endMessage()
 		}
 		return
 	}
+	start := c.Pos() - 1
 	var role, content scan.Value
 	var scratch [32]byte
 	for key, ok := c.NextField(); ok; key, ok = c.NextField() {
@@ -121,10 +129,12 @@ func (h *Hasher) blockMessage(c *scan.Cursor, doc []byte) {
 	if c.Err() != nil {
 		return
 	}
+	h.noteAt(doc, start)
 	h.frame(frameMessage)
 	h.stringOrOther(doc, role)
 	h.frame(frameEnd)
 	h.blocks(doc, content, 1)
+	h.noteAt(doc, c.Pos()-1)
 	h.endMessage()
 }
 
@@ -140,6 +150,7 @@ func (h *Hasher) blocks(doc []byte, v scan.Value, depth int) {
 	for c.NextElem() {
 		h.block(&c, raw, depth)
 	}
+	h.noteAt(raw, c.Pos()-1)
 }
 
 // block hashes one element of content.
@@ -183,6 +194,7 @@ func (h *Hasher) block(c *scan.Cursor, doc []byte, depth int) {
 		return
 	}
 	size := c.Pos() - start
+	h.noteAt(doc, start)
 	var what []byte
 	if kind.Kind == scan.String {
 		what = kind.Text(doc, scratch[:0])
@@ -198,6 +210,7 @@ func (h *Hasher) block(c *scan.Cursor, doc []byte, depth int) {
 	case "image":
 		h.beginDigest('i')
 		h.object(&in, doc, cacheControl)
+		h.noteAt(doc, start)
 		h.endDigest(imageTokens)
 		return
 	case "document":
@@ -206,6 +219,7 @@ func (h *Hasher) block(c *scan.Cursor, doc []byte, depth int) {
 		}
 		h.beginDigest('f')
 		h.object(&in, doc, cacheControl)
+		h.noteAt(doc, start)
 		h.endDigest(fileTokens)
 		return
 	case "tool_use":
@@ -213,6 +227,7 @@ func (h *Hasher) block(c *scan.Cursor, doc []byte, depth int) {
 		h.stringOrOther(doc, name)
 		h.frame(frameEnd)
 		h.arguments(doc, input)
+		h.noteAt(doc, c.Pos()-1)
 		h.frame(frameEnd)
 		return
 	case "tool_result":
@@ -222,11 +237,12 @@ func (h *Hasher) block(c *scan.Cursor, doc []byte, depth int) {
 				h.frame(frameFailed)
 			}
 			h.blocks(doc, content, depth+1)
+			h.noteAt(doc, c.Pos()-1)
 			h.frame(frameEnd)
 			return
 		}
 	}
-	h.unknown(&in, doc, size, cacheControl)
+	h.unknown(&in, doc, start, size, cacheControl)
 }
 
 // arguments hashes what a tool is called with; nothing and null are an empty object.

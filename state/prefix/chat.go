@@ -24,6 +24,7 @@ func (h *Hasher) chat(in Input) error {
 	for c.NextElem() {
 		h.message(&c, in.Messages)
 	}
+	h.noteAt(in.Messages, c.Pos()-1)
 	return c.End()
 }
 
@@ -59,10 +60,12 @@ func (h *Hasher) setting(number byte, raw []byte) error {
 	if v.Kind == scan.Null {
 		return nil
 	}
+	h.noteAt(raw, v.Start)
 	h.frame(frameSection)
 	h.tag[0] = number
 	h.framing(h.tag[:1])
 	h.json(v.Raw(raw))
+	h.noteAt(raw, v.End-1)
 	h.frame(frameEnd)
 	return nil
 }
@@ -77,12 +80,14 @@ func (h *Hasher) message(c *scan.Cursor, doc []byte) {
 	if !c.EnterObject() {
 		v := c.Skip()
 		if v.Kind != scan.None {
+			h.noteAt(doc, v.Start)
 			h.frame(frameMessage)
 			h.other(doc, v)
 			h.endMessage()
 		}
 		return
 	}
+	start := c.Pos() - 1
 	var scratch [32]byte
 	for key, ok := c.NextField(); ok; key, ok = c.NextField() {
 		v := c.Skip()
@@ -104,16 +109,19 @@ func (h *Hasher) message(c *scan.Cursor, doc []byte) {
 	if c.Err() != nil {
 		return
 	}
+	h.noteAt(doc, start)
 	h.frame(frameMessage)
 	h.stringOrOther(doc, m.role)
 	h.frame(frameEnd)
 	if present(m.name) {
+		h.noteAt(doc, m.name.Start)
 		h.frame(frameName)
 		h.stringOrOther(doc, m.name)
 		h.frame(frameEnd)
 	}
 	h.content(doc, m.content)
 	if present(m.refusal) {
+		h.noteAt(doc, m.refusal.Start)
 		h.frame(frameRefusal)
 		h.stringOrOther(doc, m.refusal)
 		h.frame(frameEnd)
@@ -133,6 +141,7 @@ func (h *Hasher) message(c *scan.Cursor, doc []byte) {
 		f := scan.New(raw)
 		h.function(&f, raw, frameFunction)
 	}
+	h.noteAt(doc, c.Pos()-1)
 	h.endMessage()
 }
 
@@ -154,6 +163,7 @@ func (h *Hasher) content(doc []byte, v scan.Value) {
 		for c.NextElem() {
 			h.part(&c, raw)
 		}
+		h.noteAt(raw, c.Pos()-1)
 	default:
 		h.value(doc, v, frameContent)
 	}
@@ -163,6 +173,7 @@ func (h *Hasher) text(doc []byte, v scan.Value) {
 	if v.End-v.Start <= 2 {
 		return
 	}
+	h.noteAt(doc, v.Start+1)
 	h.frame(frameText)
 	h.str(doc, v)
 	h.frame(frameEnd)
@@ -197,6 +208,7 @@ func (h *Hasher) function(c *scan.Cursor, doc []byte, code byte) {
 		h.other(doc, c.Skip())
 		return
 	}
+	start := c.Pos() - 1
 	var name, arguments scan.Value
 	var scratch [32]byte
 	for key, ok := c.NextField(); ok; key, ok = c.NextField() {
@@ -208,10 +220,16 @@ func (h *Hasher) function(c *scan.Cursor, doc []byte, code byte) {
 			arguments = v
 		}
 	}
+	h.called(doc, code, start, name, arguments)
+}
+
+// called hashes a call by name and text.
+func (h *Hasher) called(doc []byte, code byte, at int, name, text scan.Value) {
+	h.noteAt(doc, at)
 	h.frame(code)
 	h.stringOrOther(doc, name)
 	h.frame(frameEnd)
-	h.stringOrOther(doc, arguments)
+	h.stringOrOther(doc, text)
 	h.frame(frameEnd)
 }
 
@@ -233,7 +251,9 @@ func (h *Hasher) value(doc []byte, v scan.Value, code byte) {
 	if !present(v) {
 		return
 	}
+	h.noteAt(doc, v.Start)
 	h.frame(code)
 	h.json(v.Raw(doc))
+	h.noteAt(doc, v.End-1)
 	h.frame(frameEnd)
 }

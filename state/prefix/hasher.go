@@ -55,9 +55,12 @@ type Hasher struct {
 	seen Mark   // depth of the last mark
 	rest Mark   // depth of prompts of a batch after the first
 
-	kind    Kind
-	history bool // the prompt goes on from what the body does not hold
-	answer  answer
+	kind      Kind
+	history   bool // the prompt goes on from what the body does not hold
+	answer    answer
+	plainJSON jsonText // of the value being hashed
+
+	probe *probe // nil but for Compare and Locate
 
 	n         int // bytes waiting in buf
 	buf       [bufferBytes]byte
@@ -115,6 +118,9 @@ func (h *Hasher) begin(dst []Mark, seed Seed, kind Kind) {
 
 // bytes hashes b. ascii says that b is known to hold ASCII only.
 func (h *Hasher) bytes(b []byte, ascii bool) {
+	if h.probe != nil {
+		h.probe.piece(b, true)
+	}
 	for len(b) > 0 {
 		n := len(b)
 		if room := h.next - h.pos; uint64(n) > room {
@@ -134,6 +140,9 @@ func (h *Hasher) bytes(b []byte, ascii bool) {
 
 // framing hashes bytes that structure the stream and are no text.
 func (h *Hasher) framing(b []byte) {
+	if h.probe != nil {
+		h.probe.piece(b, false)
+	}
 	for len(b) > 0 {
 		n := len(b)
 		if room := h.next - h.pos; uint64(n) > room {
@@ -152,6 +161,9 @@ func (h *Hasher) frame(code byte) {
 }
 
 func (h *Hasher) advance(n int) {
+	if h.probe != nil {
+		h.probe.used += n
+	}
 	if h.pos += uint64(n); h.pos == h.next {
 		h.mark()
 		h.next += max(firstMark, h.next>>spacingShift)
@@ -167,6 +179,9 @@ func (h *Hasher) mark() {
 	m := h.m
 	m.Hash = h.x.Sum64()
 	h.dst = append(h.dst, m)
+	if h.probe != nil && h.probe.marked != nil {
+		h.probe.marked()
+	}
 }
 
 // markEnd sets a mark at the end of a message unless the last one is very near.
@@ -179,6 +194,13 @@ func (h *Hasher) markEnd() {
 
 // put hashes text through a buffer, so that many short pieces cost little.
 func (h *Hasher) put(b []byte) {
+	if h.probe != nil {
+		h.flush()
+		h.probe.from(b, inPlace)
+		h.out(b)
+		h.probe.from(nil, whole) // it was not used where only a digest goes into the stream
+		return
+	}
 	if len(b) > bufferBytes-h.n {
 		h.flush()
 		if len(b) >= bufferBytes/2 {
@@ -195,6 +217,9 @@ func (h *Hasher) putByte(b byte) {
 	}
 	h.buf[h.n] = b
 	h.n++
+	if h.probe != nil {
+		h.flush()
+	}
 }
 
 func (h *Hasher) flush() {
@@ -215,17 +240,29 @@ func (h *Hasher) out(b []byte) {
 // str hashes a string value's decoded bytes.
 func (h *Hasher) str(doc []byte, v scan.Value) {
 	raw := v.Inner(doc)
-	if !v.Escaped {
-		h.flush()
-		h.bytes(raw, !v.Wide)
-		return
-	}
 	h.flush()
+	h.note(raw)
 	for len(raw) > 0 {
-		n, used := scan.Decode(h.buf[:], raw)
-		h.bytes(h.buf[:n], !v.Wide)
+		b, used := raw, len(raw)
+		if v.Escaped {
+			var n int
+			n, used = scan.Decode(h.buf[:], raw)
+			b = h.buf[:n]
+		}
+		if h.probe != nil {
+			h.probe.from(raw[:used], formOf(v))
+		}
+		h.bytes(b, !v.Wide)
 		raw = raw[used:]
 	}
+	h.noteAt(doc, v.End-1)
+}
+
+func formOf(v scan.Value) form {
+	if v.Escaped {
+		return decoded
+	}
+	return inPlace
 }
 
 func (h *Hasher) exact(tokens int) { h.m.Exact = clamp(uint64(h.m.Exact) + uint64(tokens)) }

@@ -8,6 +8,7 @@ type jsonText struct {
 	some   bool // there was something
 	n      int  // bytes of an escape whose rest has not come
 	held   [maxEscape]byte
+	rest   [maxEscape]byte // what was held and is no part of the escape
 }
 
 // maxEscape is the length of two escapes that are one character.
@@ -19,8 +20,8 @@ func (j *jsonText) whole() bool { return !j.inside && j.n == 0 }
 // json hashes the text of a valid JSON value without the white space between its tokens and with strings decoded. A
 // quote inside a string is preceded by 0xFE, which no string holds, so that it closes nothing.
 func (h *Hasher) json(raw []byte) {
-	var j jsonText
-	h.jsonPiece(&j, raw)
+	h.plainJSON = jsonText{}
+	h.jsonPiece(&h.plainJSON, raw)
 }
 
 // jsonPiece hashes the next piece of a JSON text, which may be cut anywhere.
@@ -74,6 +75,7 @@ func (h *Hasher) jsonString(j *jsonText, raw []byte) []byte {
 			j.n = copy(j.held[:], raw)
 			return nil
 		}
+		h.note(raw)
 		h.putEscape(raw[:n])
 		raw = raw[n:]
 	}
@@ -93,12 +95,9 @@ func (h *Hasher) jsonEscape(j *jsonText, raw []byte) []byte {
 	}
 	h.putEscape(j.held[:n])
 	// A high surrogate may have waited for the start of what turns out to be something else.
-	rest := j.held
-	left := j.n - n
+	left := copy(j.rest[:], j.held[n:j.n])
 	j.n = 0
-	if left > 0 {
-		h.jsonPiece(j, rest[n:n+left])
-	}
+	h.jsonPiece(j, j.rest[:left])
 	return raw
 }
 
@@ -114,6 +113,9 @@ func (h *Hasher) putEscape(raw []byte) {
 		n = 2
 	}
 	h.n += n
+	if h.probe != nil {
+		h.flush()
+	}
 }
 
 // escapeLen is the length of the escape raw starts with; a surrogate pair counts as one. It is more than len(raw) where
@@ -154,6 +156,7 @@ func (h *Hasher) object(c *scan.Cursor, doc []byte, without ...string) {
 		h.json(c.Skip().Raw(doc))
 		return
 	}
+	h.noteAt(doc, c.Pos()-1)
 	h.putByte('{')
 	first := true
 	var scratch [32]byte
@@ -166,6 +169,7 @@ fields:
 				continue fields
 			}
 		}
+		h.noteAt(doc, key.Start)
 		if !first {
 			h.putByte(',')
 		}
@@ -174,5 +178,6 @@ fields:
 		h.putByte(':')
 		h.json(v.Raw(doc))
 	}
+	h.noteAt(doc, c.Pos()-1)
 	h.putByte('}')
 }

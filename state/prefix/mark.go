@@ -2,7 +2,7 @@ package prefix
 
 // SchemeVersion names this way of hashing. Routers that differ in it must not exchange marks; it is part of every seed
 // as well, so that marks which slip through match nothing.
-const SchemeVersion = 1
+const SchemeVersion = 2
 
 // Mark is the hash of a prompt's canonical bytes up to a position, with that position's depth. Its parent is the mark
 // before it in the same prompt. Depth counts what becomes prompt text; framing is not counted.

@@ -83,8 +83,10 @@ func (h *Hasher) part(c *scan.Cursor, doc []byte) {
 
 // media hashes a part by the digest of its JSON text, and counts it as that many tokens.
 func (h *Hasher) media(doc []byte, v scan.Value, kind byte, tokens int) {
+	h.noteAt(doc, v.Start)
 	h.beginDigest(kind)
 	h.json(v.Raw(doc))
+	h.noteAt(doc, v.Start)
 	h.endDigest(tokens)
 }
 

@@ -26,10 +26,12 @@ func (h *Hasher) prompt(raw []byte) error {
 		return c.End()
 	}
 	if c.Peek() == scan.Number {
+		h.noteAt(raw, c.Pos())
 		h.frame(frameIDs)
 		for ok := true; ok; ok = c.NextElem() {
 			h.tokenID(raw, c.Skip(), true)
 		}
+		h.noteAt(raw, c.Pos()-1)
 		return c.End()
 	}
 	h.element(raw, &c)
@@ -45,14 +47,17 @@ func (h *Hasher) element(doc []byte, c *scan.Cursor) {
 		h.onePrompt(doc, c.Skip())
 		return
 	}
+	h.noteAt(doc, c.Pos())
 	h.frame(frameIDs)
 	for c.NextElem() {
 		h.tokenID(doc, c.Skip(), true)
 	}
+	h.noteAt(doc, c.Pos()-1)
 }
 
 func (h *Hasher) onePrompt(doc []byte, v scan.Value) {
 	if v.Kind == scan.String {
+		h.noteAt(doc, v.Start+1)
 		h.frame(frameText)
 		h.str(doc, v)
 		return
@@ -69,6 +74,7 @@ func (h *Hasher) tokenID(doc []byte, v scan.Value, hash bool) {
 		h.rest.Exact = clamp(uint64(h.rest.Exact) + 1)
 		return
 	}
+	h.noteAt(doc, v.Start)
 	id, ok := scan.Int(v.Raw(doc))
 	if v.Kind != scan.Number || !ok || id < 0 || id >= math.MaxUint32 {
 		binary.LittleEndian.PutUint32(h.tag[:], math.MaxUint32)

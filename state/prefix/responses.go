@@ -47,10 +47,19 @@ func (h *Hasher) goOn(source byte, raw []byte) error {
 	h.flush()
 	h.digesting = false
 	h.tag[0], h.tag[1], h.tag[2] = 0xFF, frameHistory, source
-	_, _ = h.x.Write(h.tag[:3])
+	h.seed(raw, h.tag[:3])
 	binary.LittleEndian.PutUint64(h.tag[:], h.digest.Sum64())
-	_, _ = h.x.Write(h.tag[:])
+	h.seed(raw, h.tag[:])
 	return nil
+}
+
+// seed hashes what is a part of the seed and has no position.
+func (h *Hasher) seed(raw, b []byte) {
+	if h.probe != nil {
+		h.probe.from(raw, whole)
+		h.probe.piece(b, false)
+	}
+	_, _ = h.x.Write(b)
 }
 
 // plain hashes a list of items; a string stands for one message of that role.
@@ -63,6 +72,7 @@ func (h *Hasher) plain(raw []byte, role string) error {
 		for c.NextElem() {
 			h.item(&c, raw)
 		}
+		h.noteAt(raw, c.Pos()-1)
 		return c.End()
 	}
 	v := c.Skip()
@@ -74,8 +84,10 @@ func (h *Hasher) plain(raw []byte, role string) error {
 		h.markEnd()
 		return nil
 	}
+	h.noteAt(raw, v.Start+1)
 	h.beginMessage(role)
 	h.text(raw, v)
+	h.noteAt(raw, v.End-1)
 	h.endMessage()
 	return nil
 }
@@ -136,46 +148,43 @@ func (h *Hasher) item(c *scan.Cursor, doc []byte) {
 	}
 	switch string(what) {
 	case "message":
+		h.noteAt(doc, start)
 		h.frame(frameMessage)
 		h.stringOrOther(doc, role)
 		h.frame(frameEnd)
 		h.content(doc, content)
+		h.noteAt(doc, c.Pos()-1)
 		h.endMessage()
 		return
 	case "function_call":
-		h.called(doc, frameCall, name, arguments)
+		h.called(doc, frameCall, start, name, arguments)
 	case "custom_tool_call":
-		h.called(doc, frameCustom, name, input)
+		h.called(doc, frameCustom, start, name, input)
 	case "function_call_output", "custom_tool_call_output":
+		h.noteAt(doc, start)
 		h.frame(frameResult)
 		h.content(doc, output)
+		h.noteAt(doc, c.Pos()-1)
 		h.frame(frameEnd)
 	case "reasoning":
 		return
 	case "item_reference": // its id is all there is
 		h.other(doc, scan.Value{Kind: scan.Object, Start: start, End: c.Pos()})
 	default:
-		h.unknown(&in, doc, c.Pos()-start, "id", "status")
+		h.unknown(&in, doc, start, c.Pos()-start, "id", "status")
 	}
 	h.exact(messageTokens)
 	h.markEnd()
 }
 
-// called hashes a call by name and text.
-func (h *Hasher) called(doc []byte, code byte, name, text scan.Value) {
-	h.frame(code)
-	h.stringOrOther(doc, name)
-	h.frame(frameEnd)
-	h.stringOrOther(doc, text)
-	h.frame(frameEnd)
-}
-
 // unknown hashes an object of an unknown form as JSON text without those members, or by its digest when it is too large
 // for text.
-func (h *Hasher) unknown(c *scan.Cursor, doc []byte, size int, without ...string) {
+func (h *Hasher) unknown(c *scan.Cursor, doc []byte, at, size int, without ...string) {
+	h.noteAt(doc, at)
 	if size > inlineBytes {
 		h.beginDigest('o')
 		h.object(c, doc, without...)
+		h.noteAt(doc, at)
 		h.endDigest(fileTokens)
 		return
 	}
