@@ -1,0 +1,139 @@
+package scenario
+
+import (
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hearsay-llm/hearsay/test/enginesim"
+	"github.com/hearsay-llm/hearsay/test/harness"
+)
+
+// An engine answers no reading for a minute while its streams move on: it is busy,
+// not dead.
+func TestBusyEngineMissesItsReadings(t *testing.T) {
+	deaf := enginesim.Fault{Kind: enginesim.FaultHangMetrics, Duration: time.Minute}
+	f := func(name string, engines int, body func(t *testing.T, b *harness.Bubble, busy *harness.Engine)) {
+		t.Helper()
+		t.Run(name, func(t *testing.T) {
+			harness.InBubble(t, harness.BubbleConfig{Routers: 2, Engines: engines, Delay: time.Millisecond}, func(t *testing.T, b *harness.Bubble) {
+				running := b.Open(0, streamed(chat("Be long.", "Tell me all.", 100000)).Body())
+				running.Next()
+				busy := b.Find(running.Replica)
+				seen := len(running.Events)
+				busy.Fault(deaf)
+				until := time.Now().Add(time.Minute)
+				body(t, b, busy)
+				time.Sleep(time.Until(until))
+				for range 100 {
+					running.Next()
+				}
+				if len(running.Events) < seen+100 || running.Err != nil {
+					t.Errorf("the running stream was cut: %v", running.Reply)
+				}
+				running.Close()
+				b.WaitReady() // and then all is fine
+			})
+		})
+	}
+	f("one missed reading changes nothing", 2, func(t *testing.T, b *harness.Bubble, busy *harness.Engine) {
+		for range 1400 {
+			time.Sleep(time.Millisecond)
+			for _, r := range b.Routers() {
+				if v := r.Replica(busy.ID); !v.Reading.OK || v.Reading.Running+v.Reading.Waiting < 1 {
+					t.Fatalf("%s lost its figures: %+v", r.Name, v.Reading)
+				}
+			}
+		}
+	})
+	f("alone", 1, func(t *testing.T, b *harness.Bubble, _ *harness.Engine) {
+		for i := range 4 {
+			time.Sleep(10 * time.Second)
+			ok(t, b.Chat(i%2, streamed(chat("Be brief.", words(fmt.Sprint("alone", i), 200), 5))))
+		}
+	})
+	f("with another", 2, func(t *testing.T, b *harness.Bubble, busy *harness.Engine) {
+		for i := range 4 {
+			time.Sleep(10 * time.Second)
+			if r := ok(t, b.Chat(i%2, streamed(chat("Be brief.", words(fmt.Sprint("other", i), 200), 5)))); r.Replica == busy.ID {
+				t.Errorf("request %d went to the busy engine", i)
+			}
+		}
+	})
+}
+
+// One that loads says so: it is not ready, and not dead.
+func TestLoadingEngine(t *testing.T) {
+	loading := enginesim.Fault{Kind: enginesim.FaultLoading, Duration: 20 * time.Second}
+	for _, kind := range []enginesim.Kind{enginesim.VLLM, enginesim.LlamaCpp} {
+		cfg := harness.BubbleConfig{Routers: 2, Engines: 2, Delay: time.Millisecond}
+		cfg.Engine = enginesim.DefaultConfig()
+		cfg.Engine.Kind = kind
+		t.Run(string(kind)+", with another", func(t *testing.T) {
+			harness.InBubble(t, cfg, func(t *testing.T, b *harness.Bubble) {
+				b.Engine(0).Fault(loading)
+				time.Sleep(time.Second)
+				for i := range 10 {
+					if r := ok(t, b.Chat(i%2, chat("Be brief.", words(fmt.Sprint("load", i), 100), 5))); r.Replica == b.Engine(0).ID {
+						t.Errorf("request %d went to an engine that loads", i)
+					}
+				}
+				for _, r := range b.Routers() {
+					if v := r.Replica(b.Engine(0).ID); !v.Reading.Loading || !v.DownSince.IsZero() {
+						t.Errorf("%s: %+v, down since %v", r.Name, v.Reading, v.DownSince)
+					}
+				}
+				time.Sleep(20 * time.Second)
+				b.WaitReady()
+			})
+		})
+		cfg.Engines = 1
+		t.Run(string(kind)+", alone", func(t *testing.T) {
+			harness.InBubble(t, cfg, func(t *testing.T, b *harness.Bubble) {
+				b.Engine(0).Fault(loading)
+				for i := range 4 {
+					time.Sleep(time.Second)
+					r := b.Chat(i%2, chat("Be brief.", "Hello.", 5))
+					after, err := strconv.Atoi(r.Header.Get("Retry-After"))
+					if r.Status != 503 || err != nil || after < 1 || !json.Valid(r.Body) || !strings.Contains(r.Header.Get("Content-Type"), "json") {
+						t.Errorf("request %d: %v, headers %v", i, r, r.Header)
+					}
+				}
+				time.Sleep(20 * time.Second)
+				b.WaitReady()
+				ok(t, b.Chat(0, chat("Be brief.", "Hello.", 5)))
+			})
+		})
+	}
+}
+
+// Each idle engine has one reader, and its readings stay fresh everywhere. (A hundred
+// engines and ten routers, counted: package observe.)
+func TestIdleEnginesHaveFewReaders(t *testing.T) {
+	const seconds = 5
+	harness.InBubble(t, harness.BubbleConfig{Routers: 5, Engines: 20, Delay: time.Millisecond}, func(t *testing.T, b *harness.Bubble) {
+		time.Sleep(3 * time.Second)
+		readers := map[string]map[string]bool{}
+		for range seconds * 20 {
+			time.Sleep(50 * time.Millisecond)
+			for _, e := range b.Engines() {
+				v := b.Router(0).Replica(e.ID)
+				if !v.Fresh(time.Now()) || time.Since(v.ReadingAt) > time.Second {
+					t.Fatalf("%s: a reading of %v", e.Name, time.Since(v.ReadingAt))
+				}
+				if readers[e.Name] == nil {
+					readers[e.Name] = map[string]bool{}
+				}
+				readers[e.Name][string(v.Reading.Reader)] = true
+			}
+		}
+		for name, set := range readers {
+			if len(set) > 1 {
+				t.Errorf("%s has %d readers", name, len(set))
+			}
+		}
+	})
+}
