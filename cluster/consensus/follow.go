@@ -25,22 +25,39 @@ func (n *Node) FactsAfter(have uint64) (b []byte, index uint64, changed bool) {
 	return b, index, index > have
 }
 
+// Await returns true once this router has facts of that index or later ones, and
+// false when ctx ends before. A learner asks the leader for them at once.
+func (n *Node) Await(ctx context.Context, index uint64) bool {
+	if r := n.raft.Load(); r != nil && n.ledger.current().Index < index && !n.isVoter(r) {
+		select {
+		case n.hurry <- n.leader(r):
+		default: // one is under way, or follows within FollowInterval
+		}
+	}
+	return n.ledger.await(ctx, index)
+}
+
 // follow keeps the facts current while Raft does not: on a learner, and on a voter
 // that hears no leader.
 func (n *Node) follow(ctx context.Context, r *raft.Raft) {
 	t := time.NewTicker(n.cfg.FollowInterval)
 	defer t.Stop()
 	for {
+		var from state.RouterID // who surely has newer ones, if anybody
 		select {
 		case <-ctx.Done():
 			return
 		case <-t.C:
+		case from = <-n.hurry:
 		}
-		if r.State() == raft.Leader || time.Since(r.LastContact()) < 2*n.cfg.HeartbeatTimeout {
+		if r.State() == raft.Leader || from == "" && time.Since(r.LastContact()) < 2*n.cfg.HeartbeatTimeout {
 			continue
 		}
 		have := n.ledger.current().Index
-		peer, ok := pickPeer(n.cfg.Peers(), n.ledger.current().ClusterID, have)
+		peer, ok := from, from != ""
+		if !ok {
+			peer, ok = pickPeer(n.cfg.Peers(), n.ledger.current().ClusterID, have)
+		}
 		if !ok {
 			continue
 		}

@@ -1,6 +1,7 @@
 package consensus
 
 import (
+	"context"
 	"fmt"
 	"sync"
 	"time"
@@ -15,12 +16,13 @@ type ledger struct {
 	changed chan struct{} // capacity 1: there is something to save
 
 	mu      sync.Mutex
-	facts   *state.Facts // guarded by mu; never nil
-	encoded []byte       // guarded by mu; of facts, made when asked for
+	facts   *state.Facts  // guarded by mu; never nil
+	encoded []byte        // guarded by mu; of facts, made when asked for
+	newer   chan struct{} // guarded by mu; closed by the next newer facts
 }
 
 func newLedger(publish func(*state.Facts)) *ledger {
-	return &ledger{publish: publish, changed: make(chan struct{}, 1), facts: state.NewFacts()}
+	return &ledger{publish: publish, changed: make(chan struct{}, 1), facts: state.NewFacts(), newer: make(chan struct{})}
 }
 
 // current is the newest facts. They are never changed.
@@ -28,6 +30,24 @@ func (l *ledger) current() *state.Facts {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.facts
+}
+
+// await returns once there are facts of that index or a later one, true, or ctx has
+// ended, false.
+func (l *ledger) await(ctx context.Context, index uint64) bool {
+	for {
+		l.mu.Lock()
+		have, newer := l.facts.Index, l.newer
+		l.mu.Unlock()
+		if have >= index {
+			return true
+		}
+		select {
+		case <-newer:
+		case <-ctx.Done():
+			return false
+		}
+	}
 }
 
 // offer takes facts that may be newer, and publishes them if they are. It keeps
@@ -52,6 +72,8 @@ func (l *ledger) offer(f *state.Facts) bool {
 	}
 	l.facts, l.encoded = &g, nil
 	l.publish(&g)
+	close(l.newer)
+	l.newer = make(chan struct{})
 	select {
 	case l.changed <- struct{}{}:
 	default:

@@ -32,6 +32,8 @@ type Node struct {
 	ledger *ledger
 	office office
 	tasks  chan task
+	hurry  chan state.RouterID // capacity 1: fetch facts from it now
+	resign sync.Mutex          // held while leadership is handed over
 	raft   atomic.Pointer[raft.Raft] // nil unless Run runs
 	open   func(*Node) (*disk, error)
 	// Set by Run before it starts anything that reads them.
@@ -51,6 +53,7 @@ func New(cfg Config) (*Node, error) {
 		ledger: newLedger(cfg.Publish),
 		office: office{wake: make(chan struct{}, 1)},
 		tasks:  make(chan task),
+		hurry:  make(chan state.RouterID, 1),
 		open: func(n *Node) (*disk, error) {
 			if n.cfg.Memory != nil {
 				return openMemory(n.cfg.Memory), nil
@@ -126,7 +129,9 @@ func (n *Node) Run(ctx context.Context) (err error) {
 
 	<-ctx.Done()
 	loops.Wait()
-	n.resign(r, &helpers)
+	if err := n.handOver(context.WithoutCancel(ctx)); err != nil {
+		n.log.Warn().Err(err).Msg("leadership not handed over")
+	}
 	n.stream.cut() // what waits for a peer waits no longer
 	err = errors.Join(n.stream.Close(), r.Shutdown().Error(), trans.Close())
 	n.raft.Store(nil)
@@ -151,24 +156,27 @@ func (n *Node) raftConfig(notify chan<- bool) *raft.Config {
 	return c
 }
 
-// resign hands leadership to another voter, if there is one.
-func (n *Node) resign(r *raft.Raft, helpers *sync.WaitGroup) {
-	if r.State() != raft.Leader || len(n.voters(r)) < 2 {
-		return
+// Resign hands leadership to another voter, if this router has it and there is one,
+// and returns when that has happened or is not to be had within 2 s. The router goes
+// on as a voter: it follows, forwards commands, and may be elected again. For one
+// that is about to stop, so that there is a leader while its requests run out.
+func (n *Node) Resign(ctx context.Context) error { return n.handOver(ctx) }
+
+func (n *Node) handOver(ctx context.Context) error {
+	n.resign.Lock()
+	defer n.resign.Unlock()
+	r := n.raft.Load()
+	if r == nil || r.State() != raft.Leader || len(n.voters(r)) < 2 {
+		return nil
 	}
-	done := make(chan error, 1)
-	// With a stuck log this only ends at Shutdown, hence not waited for here.
-	helpers.Go(func() { done <- r.LeadershipTransfer().Error() })
-	t := time.NewTimer(handOver)
-	defer t.Stop()
-	select {
-	case err := <-done:
-		if err != nil {
-			n.log.Warn().Err(err).Msg("leadership not handed over")
-		}
-	case <-t.C:
-		n.log.Warn().Msg("leadership not handed over in time")
+	ctx, cancel := context.WithTimeout(ctx, handOver)
+	defer cancel()
+	// With a stuck log this only ends at Shutdown, hence on a worker.
+	if _, err := n.wait(ctx, func(r *raft.Raft) (any, error) { return nil, r.LeadershipTransfer().Error() }); err != nil {
+		return fmt.Errorf("hand over leadership: %w", err)
 	}
+	n.log.Info().Msg("leadership handed over")
+	return nil
 }
 
 // task is something to be waited for that ends when Raft says so.
