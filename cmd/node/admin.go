@@ -26,7 +26,7 @@ func (n *Node) View() *state.View { return n.store.View() }
 // Info is what the node says of itself.
 func (n *Node) Info() console.Info {
 	s := n.raft.Status()
-	raft := console.Raft{ClusterID: s.ClusterID, Leader: string(s.Leader), Role: s.State, Term: s.Term, Facts: s.FactsIndex}
+	raft := console.Raft{ClusterID: s.ClusterID, Leader: string(s.Leader), Role: s.State, Term: s.Term, Epoch: s.Epoch, Facts: s.FactsIndex}
 	for _, v := range s.Voters {
 		raft.Voters = append(raft.Voters, string(v.ID))
 	}
@@ -49,16 +49,30 @@ func (n *Node) Sketch(id state.ReplicaID) console.Sketch {
 // Config is the node's configuration; it holds no secrets, only where they are.
 func (n *Node) Config() any { return asMap(n.cfg) }
 
-// Commit takes an edit of the facts to the leader.
-func (n *Node) Commit(ctx context.Context, c state.Command) (uint64, error) {
+// Figures says how well this router's picture fits the world.
+func (n *Node) Figures() console.Figures { return n.meter.Figures(time.Now()) }
+
+// ownWrite is how long a write's answer waits until this router has the write too,
+// so that whoever asks it next sees what was done.
+const ownWrite = 2 * time.Second
+
+// Commit takes an edit of the facts to the leader, and waits until this router has
+// it as well; behind says that it has not, in time.
+func (n *Node) Commit(ctx context.Context, c state.Command) (index uint64, behind bool, err error) {
 	r, err := n.raft.Apply(ctx, c)
 	switch {
 	case errors.Is(err, consensus.ErrNoLeader):
-		return 0, console.ErrNoLeader
+		return 0, false, console.ErrNoLeader
 	case errors.Is(err, consensus.ErrOutcomeUnknown):
-		return 0, console.ErrUnknownOutcome
+		return 0, false, console.ErrUnknownOutcome
+	case err != nil:
+		return r.Index, false, err
+	case c.Kind == state.CommandRemoveMember: // of Raft's own configuration, not of the facts
+		return r.Index, false, nil
 	}
-	return r.Index, err
+	ctx, cancel := context.WithTimeout(ctx, ownWrite)
+	defer cancel()
+	return r.Index, !n.raft.Await(ctx, r.Index), nil
 }
 
 // Explain says where a request would go.

@@ -13,7 +13,7 @@ import (
 type faults struct {
 	list   []fault
 	lines  map[string]int    // of keys that the file has
-	env    map[string]string // variables that gave keys
+	env    map[string]string // variables, or flags, that gave keys
 	unread map[string]bool   // keys whose value could not be read: they are not judged
 	file   string            // empty: no file
 }
@@ -158,7 +158,7 @@ func names(t reflect.Type) (out []string) {
 
 // suggest says what an unknown key of a section may have been meant to be.
 func suggest(name, section string, t reflect.Type) string {
-	if near := nearest(name, names(t)); near != "" {
+	if near := Nearest(name, names(t)); near != "" {
 		return fmt.Sprintf("did you mean %s?", near)
 	}
 	var elsewhere []string
@@ -194,8 +194,9 @@ func walk(v reflect.Value, key string, f func(key string, v reflect.Value)) {
 	}
 }
 
-// nearest is the name that differs least from what was written, if that is little.
-func nearest(s string, names []string) string {
+// Nearest is the name that differs least from what was written, if that is little,
+// else empty. Names are in lower case.
+func Nearest(s string, names []string) string {
 	best, at := len(s)/3+2, ""
 	for _, n := range names {
 		if d := distance(strings.ToLower(s), n); d < best {

@@ -157,7 +157,7 @@ func TestShownConfigurationLoads(t *testing.T) {
 func TestNearestName(t *testing.T) {
 	f := func(s, want string) {
 		t.Helper()
-		if got := nearest(s, []string{"api", "admin", "cluster", "advertise"}); got != want {
+		if got := Nearest(s, []string{"api", "admin", "cluster", "advertise"}); got != want {
 			t.Errorf("%s: %q, want %q", s, got, want)
 		}
 	}

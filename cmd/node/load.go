@@ -93,7 +93,7 @@ func applyEnv(cfg *Config, environ []string, v *faults) {
 				known = append(known, strings.ToLower(n))
 			}
 			slices.Sort(known)
-			if near := nearest(name, known); near != "" {
+			if near := Nearest(name, known); near != "" {
 				text += ": did you mean " + strings.ToUpper(near) + "?"
 			}
 			v.list = append(v.list, fault{where: name, text: text})

@@ -52,6 +52,7 @@ type Node struct {
 	scale   *autoscale.Loop
 	proxy   *proxy.Server
 	console *console.Server
+	meter   *meter
 	opinion *opinions
 
 	apiListener, adminListener net.Listener
@@ -74,6 +75,7 @@ func New(cfg Config, deps Deps) (n *Node, err error) {
 		log: deps.Log.With().Str("router", cfg.Node.Name).Logger(),
 		reg: prometheus.NewRegistry(),
 	}
+	n.meter = &meter{metrics: n.reg}
 	defer func() {
 		if err != nil {
 			n.Close()
@@ -213,7 +215,8 @@ func (n *Node) Close() {
 }
 
 // Run runs the node until ctx ends, then stops it in order: no longer ready,
-// streams drained, leadership handed over, left, saved. Call it once.
+// leadership handed over, no longer accepting, streams drained, left, saved. Call
+// it once.
 func (n *Node) Run(ctx context.Context) error {
 	defer n.Close()
 	n.loadKnown()
@@ -225,6 +228,7 @@ func (n *Node) Run(ctx context.Context) error {
 	p.add("consensus", 15*time.Second, n.raft.Run)
 	p.add("observe", 5*time.Second, n.observe.Run)
 	p.add("balance", time.Second, n.balance.Run)
+	p.add("figures", time.Second, n.meter.Run)
 	p.add("opinions", 5*time.Second, n.opinion.Run)
 	p.add("saved knowledge", 30*time.Second, n.keepKnown)
 	p.add("proxy", 40*time.Second, n.proxy.Run)
@@ -234,21 +238,40 @@ func (n *Node) Run(ctx context.Context) error {
 		n.log.Info().Str("pool", pool.Spec.Name).Str("model", pool.Spec.Model).Str("policy", pool.Spec.Policy).
 			Int("replicas", len(pool.Replicas)).Msg("pool configured")
 	}
-	err := p.run(n.unready(ctx))
+	later, settled := n.stepDown(ctx)
+	err := p.run(later)
+	settled()
 	n.log.Info().Err(err).Msg("router stopped")
 	return err
 }
 
-// unready ends later than ctx: in between this router says that it is not ready
-// and still serves, so that balancers stop sending before it stops accepting.
-func (n *Node) unready(ctx context.Context) context.Context {
-	later, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	context.AfterFunc(ctx, func() {
+// stepDown gives a context that ends later than ctx does. In between this router
+// says that it is not ready and still serves, so that balancers stop sending before
+// it stops accepting; and it hands leadership over, so that there is a leader while
+// its streams run out. settled, called after the parts have stopped, waits for the
+// end of that.
+func (n *Node) stepDown(ctx context.Context) (later context.Context, settled func()) {
+	later, stop := context.WithCancel(context.WithoutCancel(ctx))
+	done := make(chan struct{})
+	cancel := context.AfterFunc(ctx, func() {
+		defer close(done)
 		n.stopping.Store(true)
 		n.log.Info().Dur("delay_ms", n.cfg.API.DrainDelay).Msg("stopping: no longer ready")
-		time.AfterFunc(n.cfg.API.DrainDelay, cancel)
+		delay := time.AfterFunc(n.cfg.API.DrainDelay, stop)
+		defer delay.Stop()
+		if err := n.raft.Resign(context.WithoutCancel(ctx)); err != nil {
+			n.log.Warn().Err(err).Msg("leadership not handed over")
+		}
+		<-later.Done()
 	})
-	return later
+	return later, func() {
+		if cancel() { // the parts ended by themselves
+			stop()
+			return
+		}
+		stop()
+		<-done
+	}
 }
 
 // Ready reports whether this router should get traffic, and what is missing.

@@ -126,6 +126,14 @@ func (n *Node) Members() []console.Member {
 			Leader: m.ID == raft.Leader, Voter: voters[m.ID], API: m.APIAddr, Cluster: m.Addr,
 			Boot: m.Boot.String(), Mesh: "down", HeardMS: age(m.Heard, now), DelayMS: -1, Degraded: m.Degraded,
 		}
+		switch {
+		case row.Leader:
+			row.Raft = "leader"
+		case row.Voter:
+			row.Raft = "voter"
+		case len(raft.Voters) > 0 || m.Self: // a learner knows no voters
+			row.Raft = "learner"
+		}
 		if m.Stream {
 			row.Mesh = "up"
 		}

@@ -31,6 +31,14 @@ func (c *Config) Validate() error {
 	return v.err()
 }
 
+// ValidateGiven is Validate for a configuration of which some keys were given by
+// what the map says, such as flags: their faults name it.
+func (c *Config) ValidateGiven(by map[string]string) error {
+	v := &faults{env: by}
+	c.validate(v)
+	return v.err()
+}
+
 func (c *Config) validate(v *faults) {
 	if c.Node.DataDir == "" {
 		v.add("node.data_dir", "is empty: name a directory this node may write to")

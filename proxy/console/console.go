@@ -27,13 +27,16 @@ type Node interface {
 	Info() Info
 	Ready() (ok bool, reasons []string)
 	Members() []Member
+	Figures() Figures
 	Sketch(id state.ReplicaID) Sketch
 	Config() any // as loaded, without secrets; marshalled as JSON
 }
 
 // Writer commits edits of the facts through the leader, wherever it is.
 type Writer interface {
-	Commit(ctx context.Context, c state.Command) (index uint64, err error)
+	// Commit returns once the edit is committed and this router's View has it, or
+	// can't be waited for any longer (behind). A repeat of the same id is harmless.
+	Commit(ctx context.Context, c state.Command) (index uint64, behind bool, err error)
 }
 
 // Explainer says where a request would go, or where a past one went and why.

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -27,6 +28,8 @@ type fake struct {
 	err     error
 	drained map[state.ReplicaID]bool
 	level   string
+	behind  bool
+	members []Member
 }
 
 func newFake() *fake {
@@ -44,17 +47,21 @@ func (f *fake) Info() Info {
 }
 func (f *fake) Ready() (bool, []string) { return true, nil }
 func (f *fake) Members() []Member {
+	if f.members != nil {
+		return f.members
+	}
 	return []Member{{ID: "r1", Name: "one", State: "alive", Self: true}, {ID: "r2", Name: "two", State: "dead", Degraded: "no stream"}}
 }
+func (f *fake) Figures() Figures { return Figures{Ratio: 0.9} }
 func (f *fake) Sketch(state.ReplicaID) Sketch { return Sketch{Entries: 7} }
 func (f *fake) Config() any                   { return map[string]string{"node": "one"} }
 
-func (f *fake) Commit(_ context.Context, c state.Command) (uint64, error) {
+func (f *fake) Commit(_ context.Context, c state.Command) (uint64, bool, error) {
 	if f.err != nil {
-		return 0, f.err
+		return 0, false, f.err
 	}
 	f.commits = append(f.commits, c)
-	return uint64(len(f.commits)), nil
+	return uint64(len(f.commits)), f.behind, nil
 }
 
 func (f *fake) Explain(_ context.Context, path string, body []byte) (any, error) {
@@ -140,7 +147,7 @@ func TestReads(t *testing.T) {
 	}
 	f("/livez", "ok")
 	f("/readyz", "ready")
-	f("/admin/v1/status", `"alive": 1`, "router two: no stream", `"target": 0`)
+	f("/admin/v1/status", `"alive": 1`, "router two: no stream", `"target": 0`, `"leader_name": "one"`, `"reported_over_predicted": 0.9`)
 	f("/admin/v1/members", `"id": "r2"`)
 	f("/admin/v1/replicas", `"id": "127.0.0.1:8000"`, `"entries": 7`, `"state": "unread"`, `"kv_usage": -1`)
 	f("/readyz?verbose", `"ready": true`, `"name": "chat"`)
@@ -197,7 +204,12 @@ func TestWrites(t *testing.T) {
 	}
 	call("GET", "/admin/v1/replicas?pool=other", "", 404)
 	call("POST", "/admin/v1/members/nobody/remove", "", 404)
-	call("POST", "/admin/v1/members/r1/remove", "", 200)
+	for _, given := range []string{"r1", "one", "one%2Fr1"} {
+		call("POST", "/admin/v1/members/"+given+"/remove", "", 200)
+		if c := last(); c.Kind != state.CommandRemoveMember || c.Router != "r1" {
+			t.Errorf("removing %s: %+v", given, c)
+		}
+	}
 	call("POST", "/admin/v1/replicas", `{"pool":"chat","url":"http://h:1/"}`, 200)
 	if r := last().Replica; r == nil || r.ID != "h:1" {
 		t.Errorf("replica: %+v", last())
@@ -229,6 +241,61 @@ func TestWrites(t *testing.T) {
 	call("POST", "/admin/v1/explain", `{"body":{"model":"m"}}`, 200)
 	call("POST", "/admin/v1/explain", `{"request_id":"known"}`, 200)
 	call("POST", "/admin/v1/explain", `{"request_id":"gone"}`, 404)
+}
+
+// Routers are shown by name, told apart by id where two share one.
+func TestRoutersHaveNames(t *testing.T) {
+	list := []Member{{ID: "a1", Name: "one"}, {ID: "b2", Name: "box"}, {ID: "c3", Name: "box"}, {ID: "d4"}}
+	n := namesOf(list)
+	for id, want := range map[string]string{"a1": "one", "b2": "box/b2", "c3": "box/c3", "d4": "d4", "gone": "gone", "operator": "operator", "": ""} {
+		if got := n.of(id); got != want {
+			t.Errorf("%q is called %q, want %q", id, got, want)
+		}
+	}
+	find := func(given string, want ...string) {
+		t.Helper()
+		if got := findMember(list, given); !slices.Equal(got, want) {
+			t.Errorf("%s: %q, want %q", given, got, want)
+		}
+	}
+	find("one", "a1")
+	find("One", "a1")
+	find("box", "b2", "c3")
+	find("box/c3", "c3")
+	find("b2", "b2")
+	find("nobody")
+
+	f := newFake()
+	f.members = append(list, Member{ID: "r1", Name: "box"})
+	url := start(t, f, "")
+	if code, body := do(t, "POST", url+"/admin/v1/members/box/remove", ""); code != 409 || !strings.Contains(body, "box/b2 or box/c3 or box/r1") {
+		t.Errorf("an ambiguous name: %d, %s", code, body)
+	}
+	if code, body := do(t, "POST", url+"/admin/v1/members/one/remove", ""); code != 404 || !strings.Contains(body, "the voters are box/r1") {
+		t.Errorf("no voter: %d, %s", code, body)
+	}
+	facts := state.NewFacts()
+	facts.Index = 3
+	facts.Decisions = []state.Decision{{ID: "d", Pool: "chat", By: "a1"}, {ID: "e", Pool: "chat", By: state.ByOperator}}
+	f.store.SetFacts(facts)
+	if _, body := do(t, "GET", url+"/admin/v1/decisions", ""); !strings.Contains(body, `"by_name": "one"`) || !strings.Contains(body, `"by_name": "operator"`) {
+		t.Errorf("decisions: %s", body)
+	}
+}
+
+// A write that this router has not seen itself yet says so.
+func TestWriteThatIsNotSeenHereYet(t *testing.T) {
+	f := newFake()
+	url := start(t, f, "")
+	if _, body := do(t, "PUT", url+"/admin/v1/pools/chat/target", `{"to":2}`); strings.Contains(body, "behind") {
+		t.Errorf("seen: %s", body)
+	}
+	f.behind = true
+	for _, c := range [][]string{{"PUT", "/pools/chat/target", `{"to":2}`}, {"POST", "/replicas/127.0.0.1:8000/drain", ""}} {
+		if _, body := do(t, c[0], url+"/admin/v1"+c[1], c[2]); !strings.Contains(body, `"behind": true`) {
+			t.Errorf("%s: %s", c[1], body)
+		}
+	}
 }
 
 func TestFailedWritesSayWhatToDo(t *testing.T) {
@@ -286,6 +353,7 @@ func TestOpenAPIMatches(t *testing.T) {
 		Member{},
 		Sketch{},
 		Status{},
+		Figures{},
 		Pool{},
 		Replica{},
 		Decision{},

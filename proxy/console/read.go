@@ -10,16 +10,18 @@ import (
 )
 
 func (s *Server) status(w http.ResponseWriter, _ *http.Request) {
-	info := s.node.Info()
-	out := Status{Router: info, UptimeS: info.Uptime.Seconds(), Pools: pools(s.node.View())}
+	info, members := s.node.Info(), s.node.Members()
+	known := namesOf(members)
+	info.Raft.LeaderName, info.Raft.VoterNames = known.of(info.Raft.Leader), known.all(info.Raft.Voters)
+	out := Status{Router: info, UptimeS: info.Uptime.Seconds(), Pools: pools(s.node.View()), Figures: s.node.Figures()}
 	out.Ready, out.Reasons = s.node.Ready()
-	for _, m := range s.node.Members() {
+	for _, m := range members {
 		out.Members++
 		if m.State == "alive" {
 			out.Alive++
 		}
 		if m.Degraded != "" {
-			out.Warn = append(out.Warn, fmt.Sprintf("router %s: %s", m.Name, m.Degraded))
+			out.Warn = append(out.Warn, fmt.Sprintf("router %s: %s", known.of(m.ID), m.Degraded))
 		}
 	}
 	switch {
@@ -128,6 +130,7 @@ func unknownPool(w http.ResponseWriter, name string) {
 
 func (s *Server) replicasOf(pool string) []Replica {
 	v, now := s.node.View(), time.Now()
+	known := namesOf(s.node.Members())
 	out := []Replica{}
 	for _, p := range v.Pools {
 		if pool != "" && p.Spec.Name != pool {
@@ -140,7 +143,8 @@ func (s *Server) replicasOf(pool string) []Replica {
 				Engine: string(r.Engine), Source: string(r.Source),
 				InFlight: all.InFlight, Own: own.InFlight, Queued: all.UncachedTokens, Foreign: -1,
 				Running: r.Reading.Running, Waiting: r.Reading.Waiting, KVUsage: r.Reading.KVUsage,
-				Capacity: r.Reading.Capacity, Reader: string(r.Reading.Reader), ReadingMS: -1,
+				Capacity: r.Reading.Capacity, ReadingMS: -1,
+				Reader: string(r.Reading.Reader), ReaderName: known.of(string(r.Reading.Reader)),
 				Sketch: s.node.Sketch(r.ID), Adapters: r.Reading.Adapters,
 			}
 			if r.Reading.Kind != "" {
@@ -176,6 +180,7 @@ func (s *Server) decisions(w http.ResponseWriter, r *http.Request) {
 		unknownPool(w, pool)
 		return
 	}
+	known := namesOf(s.node.Members())
 	out := []Decision{}
 	for _, d := range s.node.View().Facts.Decisions {
 		if pool != "" && d.Pool != pool {
@@ -183,7 +188,7 @@ func (s *Server) decisions(w http.ResponseWriter, r *http.Request) {
 		}
 		row := Decision{
 			ID: d.ID, At: d.At, Pool: d.Pool, Role: string(d.Role), From: d.From, To: d.To,
-			Reason: d.Reason, By: d.By, Outcome: string(d.Outcome), Detail: d.Detail,
+			Reason: d.Reason, By: d.By, ByName: known.of(d.By), Outcome: string(d.Outcome), Detail: d.Detail,
 			Evidence: d.Evidence, Index: d.Index, Epoch: d.Epoch,
 		}
 		for _, v := range d.Victims {

@@ -16,14 +16,18 @@ type Info struct {
 	Raft    Raft          `json:"raft"`
 }
 
-// Raft is how agreement stands, as this router knows it.
+// Raft is how agreement stands, as this router knows it. Routers are named by id;
+// the console adds their names.
 type Raft struct {
-	ClusterID string   `json:"cluster_id"`
-	Leader    string   `json:"leader"` // empty: none known
-	Role      string   `json:"role"`   // leader | follower | candidate | learner
-	Term      uint64   `json:"term"`
-	Facts     uint64   `json:"facts_index"`
-	Voters    []string `json:"voters"`
+	ClusterID  string   `json:"cluster_id"`
+	Leader     string   `json:"leader"` // empty: none known
+	LeaderName string   `json:"leader_name"`
+	Role       string   `json:"role"` // leader | follower | candidate | learner | stopped
+	Term       uint64   `json:"term"` // 0 on a learner, which takes no part in terms
+	Epoch      uint64   `json:"epoch"`
+	Facts      uint64   `json:"facts_index"`
+	Voters     []string `json:"voters"` // empty on a learner
+	VoterNames []string `json:"voter_names"`
 }
 
 // Member is one router of the cluster, this one included.
@@ -34,6 +38,7 @@ type Member struct {
 	Self     bool    `json:"self"`
 	Leader   bool    `json:"leader"`
 	Voter    bool    `json:"voter"`
+	Raft     string  `json:"raft"` // leader | voter | learner; empty: this router, a learner, can't know
 	API      string  `json:"api"`
 	Cluster  string  `json:"cluster"`
 	Boot     string  `json:"boot"`
@@ -64,6 +69,27 @@ type Status struct {
 	Alive   int      `json:"alive"`
 	Warn    []string `json:"warnings,omitempty"`
 	Pools   []Pool   `json:"pools"`
+	Figures Figures  `json:"figures"`
+}
+
+// Figures says how well this router's picture fits the world, and what it costs to
+// keep. Sums and rates are of the last WindowS seconds; negative ones are unknown.
+type Figures struct {
+	WindowS        float64            `json:"window_s"`
+	Predicted      float64            `json:"predicted_cached_tokens"` // of requests whose engine reported cached tokens
+	Reported       float64            `json:"reported_cached_tokens"`
+	Ratio          float64            `json:"reported_over_predicted"`
+	TTFTErrorP50MS float64            `json:"ttft_error_p50_ms"` // distance between predicted and observed
+	TTFTErrorP99MS float64            `json:"ttft_error_p99_ms"`
+	ReadingAgeMS   float64            `json:"oldest_reading_ms"` // of any replica, now
+	RowsAgeMS      float64            `json:"oldest_rows_ms"`    // of any other router's load, now
+	DelayP50MS     float64            `json:"gossip_delay_p50_ms"`
+	DelayP99MS     float64            `json:"gossip_delay_p99_ms"`
+	BytesInPerSec  float64            `json:"bytes_in_per_s"` // from and to other routers
+	BytesOutPerSec float64            `json:"bytes_out_per_s"`
+	Dropped        map[string]float64 `json:"dropped"` // messages and frames given up, by reason
+	SketchEntries  float64            `json:"sketch_entries"`
+	SketchBytes    float64            `json:"sketch_bytes"`
 }
 
 // Readiness is whether this router should get traffic, and what is missing.
@@ -93,26 +119,27 @@ type Pool struct {
 
 // Replica is one replica as this router sees it. Negative figures are unknown.
 type Replica struct {
-	ID        string   `json:"id"`
-	Pool      string   `json:"pool"`
-	URL       string   `json:"url"`
-	Role      string   `json:"role"`
-	Engine    string   `json:"engine"`
-	Source    string   `json:"source"`
-	State     string   `json:"state"`
-	Reason    string   `json:"reason,omitempty"`
-	InFlight  int64    `json:"in_flight"`
-	Own       int64    `json:"own_in_flight"`
-	Foreign   int64    `json:"foreign"`
-	Queued    int64    `json:"queued_tokens"`
-	Running   float64  `json:"running"`
-	Waiting   float64  `json:"waiting"`
-	KVUsage   float64  `json:"kv_usage"`
-	Capacity  float64  `json:"capacity_tokens"`
-	ReadingMS float64  `json:"reading_age_ms"`
-	Reader    string   `json:"reader"`
-	Sketch    Sketch   `json:"sketch"`
-	Adapters  []string `json:"adapters,omitempty"`
+	ID         string   `json:"id"`
+	Pool       string   `json:"pool"`
+	URL        string   `json:"url"`
+	Role       string   `json:"role"`
+	Engine     string   `json:"engine"`
+	Source     string   `json:"source"`
+	State      string   `json:"state"`
+	Reason     string   `json:"reason,omitempty"`
+	InFlight   int64    `json:"in_flight"`
+	Own        int64    `json:"own_in_flight"`
+	Foreign    int64    `json:"foreign"`
+	Queued     int64    `json:"queued_tokens"`
+	Running    float64  `json:"running"`
+	Waiting    float64  `json:"waiting"`
+	KVUsage    float64  `json:"kv_usage"`
+	Capacity   float64  `json:"capacity_tokens"`
+	ReadingMS  float64  `json:"reading_age_ms"`
+	Reader     string   `json:"reader"` // the router that took the reading
+	ReaderName string   `json:"reader_name"`
+	Sketch     Sketch   `json:"sketch"`
+	Adapters   []string `json:"adapters,omitempty"`
 }
 
 // Decision is one entry of `hearsay scale log`.
@@ -124,7 +151,8 @@ type Decision struct {
 	From     int                `json:"from"`
 	To       int                `json:"to"`
 	Reason   string             `json:"reason"`
-	By       string             `json:"by"`
+	By       string             `json:"by"` // a router's id, or operator
+	ByName   string             `json:"by_name"`
 	Outcome  string             `json:"outcome"`
 	Detail   string             `json:"detail,omitempty"`
 	Victims  []string           `json:"victims,omitempty"`
@@ -140,9 +168,12 @@ type Model struct {
 	Alias bool   `json:"alias"`
 }
 
-// Done answers a write that was committed at Index.
+// Done answers a write that was committed at Index. What this router is asked
+// afterwards shows the write, unless Behind says that it has not heard of the
+// commit itself yet.
 type Done struct {
-	Index uint64 `json:"index"`
+	Index  uint64 `json:"index"`
+	Behind bool   `json:"behind,omitempty"`
 }
 
 // TargetRequest sets a pool's size.

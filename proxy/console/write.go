@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/hearsay-llm/hearsay/state"
@@ -35,12 +36,12 @@ func command(r *http.Request, kind state.CommandKind) state.Command {
 }
 
 func (s *Server) commit(w http.ResponseWriter, r *http.Request, c state.Command) {
-	index, err := s.write.Commit(r.Context(), c)
+	index, behind, err := s.write.Commit(r.Context(), c)
 	if err != nil {
 		failWrite(w, err)
 		return
 	}
-	respond(w, http.StatusOK, Done{Index: index})
+	respond(w, http.StatusOK, Done{Index: index, Behind: behind})
 }
 
 func (s *Server) setTarget(w http.ResponseWriter, r *http.Request) {
@@ -170,11 +171,11 @@ func (s *Server) setDrain(w http.ResponseWriter, r *http.Request, on bool) {
 		}
 	}
 	c.Of = id
-	index, err := s.write.Commit(r.Context(), c)
+	index, behind, err := s.write.Commit(r.Context(), c)
 	switch {
 	case err == nil:
 		s.operate.Drain(id, false, "") // the committed word stands for the local one
-		respond(w, http.StatusOK, Done{Index: index})
+		respond(w, http.StatusOK, Done{Index: index, Behind: behind})
 	case errors.Is(err, ErrNoLeader):
 		s.operate.Drain(id, on, req.Reason)
 		respond(w, http.StatusAccepted, map[string]any{
@@ -225,13 +226,23 @@ func (s *Server) explainRequest(w http.ResponseWriter, r *http.Request) {
 }
 
 func (s *Server) removeMember(w http.ResponseWriter, r *http.Request) {
-	id := state.RouterID(r.PathValue("id"))
-	if v := s.node.Info().Raft.Voters; len(v) > 0 && !slices.Contains(v, string(id)) { // a learner knows none
-		fail(w, http.StatusNotFound, "unknown", "no voter "+string(id)+": see the ids in hearsay members")
+	given, members := r.PathValue("id"), s.node.Members()
+	ids := findMember(members, given)
+	if len(ids) > 1 {
+		fail(w, http.StatusConflict, "ambiguous", fmt.Sprintf("%d routers are called %s: give one as %s", len(ids), given,
+			strings.Join(namesOf(members).all(ids), " or ")))
+		return
+	}
+	id := given // a voter that membership has forgotten has no name any more
+	if len(ids) == 1 {
+		id = ids[0]
+	}
+	if v := s.node.Info().Raft.Voters; len(v) > 0 && !slices.Contains(v, id) { // a learner knows none
+		fail(w, http.StatusNotFound, "unknown", "no voter "+given+": the voters are "+strings.Join(namesOf(members).all(v), ", "))
 		return
 	}
 	c := command(r, state.CommandRemoveMember)
-	c.Router = id
+	c.Router = state.RouterID(id)
 	s.commit(w, r, c)
 }
 
