@@ -20,14 +20,17 @@ import (
 // admin is a client of one router's admin API.
 type admin struct {
 	server, token string
-	json          bool // print the answer as it came
+	output        outputFlag
 }
+
+// defaultServer is where a router's admin API is unless it was told otherwise.
+const defaultServer = "http://127.0.0.1:8081"
 
 // addFlags gives a command the flags that every admin command has.
 func (a *admin) addFlags(cmd *cobra.Command) {
 	server := os.Getenv("HEARSAY_SERVER")
 	if server == "" {
-		server = "http://127.0.0.1:8081"
+		server = defaultServer
 	}
 	cmd.Flags().StringVar(&a.server, "server", server, "admin URL of any router (env HEARSAY_SERVER)")
 	cmd.Flags().StringVar(&a.token, "token", os.Getenv("HEARSAY_TOKEN"), "admin token (env HEARSAY_TOKEN)")
@@ -37,29 +40,28 @@ func (a *admin) addFlags(cmd *cobra.Command) {
 // addOutput gives a reading command its -o flag.
 func (a *admin) addOutput(cmd *cobra.Command) {
 	a.addFlags(cmd)
-	cmd.Flags().VarP((*outputFlag)(&a.json), "output", "o", "table or json")
+	a.output = outputTable
+	cmd.Flags().VarP(&a.output, "output", "o", "table, wide (more columns), or json")
 }
 
-// outputFlag is -o table|json.
-type outputFlag bool
+// outputFlag is -o table|wide|json.
+type outputFlag string
 
-func (o *outputFlag) String() string {
-	if *o {
-		return "json"
-	}
-	return "table"
-}
-func (o *outputFlag) Type() string { return "format" }
+const (
+	outputTable outputFlag = "table"
+	outputWide  outputFlag = "wide"
+	outputJSON  outputFlag = "json"
+)
+
+func (o *outputFlag) String() string { return string(*o) }
+func (o *outputFlag) Type() string   { return "format" }
 func (o *outputFlag) Set(s string) error {
-	switch s {
-	case "json":
-		*o = true
-	case "table":
-		*o = false
-	default:
-		return errors.New("use table or json")
+	switch f := outputFlag(s); f {
+	case outputTable, outputWide, outputJSON:
+		*o = f
+		return nil
 	}
-	return nil
+	return errors.New("use table, wide or json")
 }
 
 // call sends one request and decodes the answer into out, if it is not nil. It
@@ -94,7 +96,7 @@ func (a *admin) call(ctx context.Context, method, path string, body, out any) ([
 	if err != nil {
 		var op *net.OpError
 		if errors.As(err, &op) && op.Op == "dial" {
-			return nil, fmt.Errorf("no router answers at %s (%v): start one with 'hearsay serve', or name another with --server", a.server, op.Err)
+			return nil, fmt.Errorf("no router answers at %s (%v): start one with 'hearsay serve', or name another's admin address with --server", a.server, op.Err)
 		}
 		return nil, fmt.Errorf("ask %s: %w", a.server, err)
 	}

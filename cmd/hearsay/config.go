@@ -12,9 +12,9 @@ import (
 )
 
 func newConfig() *cobra.Command {
-	cmd := &cobra.Command{Use: "config", Short: "Check a configuration file, or show a router's", Args: noArgs, RunE: help}
+	cmd := &cobra.Command{Use: "config", Short: "Check a configuration file, or show a router's", Args: positional, RunE: help}
 	check := &cobra.Command{
-		Use: "check FILE", Short: "Report every fault of a configuration file; nothing is started", Args: exactArgs(1),
+		Use: "check FILE", Short: "Report every fault of a configuration file; nothing is started", Args: positional,
 		RunE: func(_ *cobra.Command, args []string) error {
 			cfg, err := node.Load(args[0], os.Environ())
 			if err != nil {
@@ -36,14 +36,14 @@ func newConfig() *cobra.Command {
 	}
 	a := &admin{}
 	show := &cobra.Command{
-		Use: "show", Short: "A running router's configuration, without secrets", Args: noArgs,
+		Use: "show", Short: "A running router's configuration, without secrets", Args: positional,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var doc any
 			raw, err := a.call(cmd.Context(), "GET", "config", nil, &doc)
 			if err != nil {
 				return err
 			}
-			if a.json {
+			if a.output == outputJSON {
 				_, err = os.Stdout.Write(raw)
 				return err
 			}
@@ -63,7 +63,7 @@ func newConfig() *cobra.Command {
 
 func newVersion() *cobra.Command {
 	return &cobra.Command{
-		Use: "version", Short: "The version of this binary", Args: noArgs,
+		Use: "version", Short: "The version of this binary", Args: positional,
 		RunE: func(*cobra.Command, []string) error {
 			fmt.Println("hearsay " + node.Version())
 			return nil

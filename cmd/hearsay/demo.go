@@ -8,15 +8,15 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"sync"
 	"text/tabwriter"
 	"time"
 
-	"github.com/rs/zerolog"
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
-	"github.com/hearsay-llm/hearsay/autoscale/actuator"
 	"github.com/hearsay-llm/hearsay/cmd/node"
 	"github.com/hearsay-llm/hearsay/test/enginesim"
 	"github.com/hearsay-llm/hearsay/test/replay"
@@ -39,11 +39,19 @@ func newDemo() *cobra.Command {
 		Use: "demo", Short: "A whole cluster on this machine, with simulated engines",
 		Long: `demo runs routers and simulated engines in this process, on loopback ports, and prints
 where they listen. With --traffic multi-turn chats run through all of them and live
-figures are shown. Ctrl-C ends it; nothing is left behind.`,
-		Args: noArgs,
+figures are shown. Ctrl-C ends it; nothing is left behind. Several demos can run side
+by side: each takes free ports. One that was killed is cleaned up after by the next.`,
+		Args: positional,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if f.routers < 1 || f.routers > 16 || f.replicas < 1 || f.replicas > 64 {
-				return usageError{fmt.Errorf("--routers takes 1 to 16, --replicas 1 to 64")}
+			switch {
+			case f.routers < 1 || f.routers > 16:
+				return usageError{fmt.Errorf("--routers: %d is not 1 to 16", f.routers)}
+			case f.replicas < 1 || f.replicas > 64:
+				return usageError{fmt.Errorf("--replicas: %d is not 1 to 64", f.replicas)}
+			case !(f.rate > 0):
+				return usageError{fmt.Errorf("--rate: %v is not above 0", f.rate)}
+			case !slices.Contains(node.Policies(), f.policy):
+				return usageError{fmt.Errorf("--policy: %q is unknown: use %s", f.policy, strings.Join(node.Policies(), ", "))}
 			}
 			return runDemo(cmd.Context(), &f, os.Stdout)
 		},
@@ -70,11 +78,21 @@ func runDemo(ctx context.Context, f *demoFlags, out io.Writer) (err error) {
 	}
 	dir := f.keep
 	if dir == "" {
-		if dir, err = os.MkdirTemp("", "hearsay-demo-"); err != nil {
+		for _, old := range sweepDemos(os.TempDir()) {
+			fmt.Fprintf(out, "removed %s, which a killed demo had left\n", old)
+		}
+		if dir, err = os.MkdirTemp("", demoPrefix); err != nil {
 			return err
 		}
 		defer func() { _ = os.RemoveAll(dir) }()
+	} else if err := os.MkdirAll(dir, 0o700); err != nil {
+		return fmt.Errorf("--data-dir: %w", err)
 	}
+	release, err := claim(dir)
+	if err != nil {
+		return err
+	}
+	defer release()
 	logFile, err := os.Create(filepath.Join(dir, "demo.log"))
 	if err != nil {
 		return err
@@ -103,7 +121,7 @@ func runDemo(ctx context.Context, f *demoFlags, out io.Writer) (err error) {
 	}
 	pool.Scale = node.ScaleConfig{
 		Min: f.replicas, Max: f.replicas + 4, Actuator: "process", Dir: filepath.Join(dir, "process"),
-		Command: []string{self, "engine-sim", "--port", "{port}", "--kv-tokens", fmt.Sprint(f.kvTokens)},
+		Command: []string{self, "engine-sim", "--port", "{port}", "--kv-tokens", fmt.Sprint(f.kvTokens), "--parent", fmt.Sprint(os.Getpid())},
 	}
 	for i := range f.replicas {
 		ln, err := listenNear(8100 + i)
@@ -137,7 +155,7 @@ func runDemo(ctx context.Context, f *demoFlags, out io.Writer) (err error) {
 	fmt.Fprintln(out, "\nstopping")
 	stop(nil)
 	wg.Wait()
-	if err := endEngines(pool); err != nil {
+	if err := endProcesses(filepath.Join(pool.Scale.Dir, pool.Name), pool.Scale.Command); err != nil {
 		return err
 	}
 	if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, context.Canceled) && !errors.Is(cause, context.DeadlineExceeded) {
@@ -147,34 +165,22 @@ func runDemo(ctx context.Context, f *demoFlags, out io.Writer) (err error) {
 	return nil
 }
 
-// endEngines stops the engines that the leader started as processes.
-func endEngines(pool node.PoolConfig) error {
-	p, err := actuator.NewProcess(actuator.ProcessConfig{
-		Dir: filepath.Join(pool.Scale.Dir, pool.Name), Command: pool.Scale.Command, Log: zerolog.Nop(),
-	})
-	if err != nil {
-		return err
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-	defer cancel()
-	return p.StopAll(ctx, 2*time.Second)
-}
-
 // demoRouters makes the routers, each knowing all others' cluster addresses.
 func demoRouters(f *demoFlags, dir string, pool node.PoolConfig, deps node.Deps) ([]*node.Node, error) {
+	taken := newPlaces()
+	defer taken.close()
+	taken.lend(&deps)
 	cfgs := make([]node.Config, f.routers)
 	var join []string
 	for i := range cfgs {
 		c := node.Defaults()
 		c.Node.Name = fmt.Sprintf("r%d", i+1)
 		c.Node.DataDir = filepath.Join(dir, c.Node.Name)
-		ports, err := freePorts(8080+10*i, 8081+10*i, 7946+10*i)
+		at, err := taken.router(i)
 		if err != nil {
 			return nil, err
 		}
-		c.Listen.API = fmt.Sprintf("127.0.0.1:%d", ports[0])
-		c.Listen.Admin = fmt.Sprintf("127.0.0.1:%d", ports[1])
-		c.Listen.Cluster = fmt.Sprintf("127.0.0.1:%d", ports[2])
+		c.Listen.API, c.Listen.Admin, c.Listen.Cluster = at.api, at.admin, at.cluster
 		c.API.Debug, c.API.DrainDelay = true, 0
 		c.Pools = []node.PoolConfig{pool}
 		join = append(join, c.Listen.Cluster)
@@ -206,34 +212,6 @@ func listenNear(port int) (net.Listener, error) {
 		ln, err = net.Listen("tcp", "127.0.0.1:0")
 	}
 	return ln, err
-}
-
-// freePorts gives the wanted loopback ports, or others where those are taken. The
-// last one's successor is free too: the mesh takes it.
-func freePorts(wanted ...int) ([]int, error) {
-	var out []int
-	for i, p := range wanted {
-		for try := 0; ; try++ {
-			if try == 50 {
-				return nil, fmt.Errorf("no free port near %d", p)
-			}
-			if portFree(p) && (i < len(wanted)-1 || portFree(p+1)) {
-				out = append(out, p)
-				break
-			}
-			p += 100
-		}
-	}
-	return out, nil
-}
-
-func portFree(p int) bool {
-	ln, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", p))
-	if err != nil {
-		return false
-	}
-	_ = ln.Close()
-	return true
 }
 
 // waitReady waits until every router says that it is ready.
@@ -277,9 +255,17 @@ model %s, policy %s, %d KV tokens per engine; log in %s
 try, in another terminal:
   curl -N http://%s/v1/chat/completions -H 'content-type: application/json' \
     -d '{"model":"%s","stream":true,"max_tokens":32,"messages":[{"role":"user","content":"hello"}]}'
-  hearsay status --server http://%s        (also: members, replicas, scale, explain)
+  %s status%s        (also: members, replicas, scale, explain)
 
-`, demoModel, f.policy, f.kvTokens, filepath.Join(dir, "demo.log"), info.API, demoModel, info.Admin)
+`, demoModel, f.policy, f.kvTokens, filepath.Join(dir, "demo.log"), info.API, demoModel, typed(), atServer(info.Admin))
+}
+
+// atServer is the flag that leads a command to a router, where it needs one.
+func atServer(admin string) string {
+	if "http://"+admin == defaultServer {
+		return ""
+	}
+	return " --server http://" + admin
 }
 
 // demoTraffic runs endless chats through the routers and shows live figures.

@@ -14,17 +14,17 @@ import (
 func newEngineSim() *cobra.Command {
 	cfg := enginesim.DefaultConfig()
 	var listen string
-	var port int
+	var port, parent int
 	cmd := &cobra.Command{
 		Use: "engine-sim", Short: "One simulated engine: timing, KV cache, metrics, faults",
 		Long: `engine-sim serves the OpenAI API like an inference engine would, with its timing and KV
 cache simulated: chunked prefill, continuous batching, an LRU of 16-token blocks. It
 generates no meaningful text. POST /sim/fault makes it misbehave; GET /sim/record
 tells what it received and executed.`,
-		Args: noArgs,
+		Args: positional,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := cfg.Validate(); err != nil {
-				return usageError{err}
+				return asFlags(cmd, err)
 			}
 			addr := listen
 			if cmd.Flags().Changed("port") {
@@ -36,12 +36,15 @@ tells what it received and executed.`,
 			}
 			fmt.Fprintf(os.Stderr, "simulated %s engine, model %s, %d KV tokens, profile %s at speed %g: http://%s\n",
 				cfg.Kind, cfg.Model, cfg.KVTokens, cfg.Profile, cfg.Speed, ln.Addr())
-			return enginesim.New(cfg).Serve(cmd.Context(), ln)
+			ctx, cancel := withParent(cmd.Context(), parent)
+			defer cancel()
+			return enginesim.New(cfg).Serve(ctx, ln)
 		},
 	}
 	f := cmd.Flags()
 	f.StringVar(&listen, "listen", "127.0.0.1:8000", "address to listen on")
 	f.IntVar(&port, "port", 8000, "port to listen on, on 127.0.0.1")
+	f.IntVar(&parent, "parent", 0, "end when the process of this id is no longer the parent; 0 = run on")
 	f.StringVar((*string)(&cfg.Kind), "engine", string(cfg.Kind), "engine to speak like: vllm, sglang or llamacpp")
 	f.StringVar(&cfg.Model, "model", cfg.Model, "model name")
 	f.StringSliceVar(&cfg.Adapters, "adapters", nil, "LoRA adapters served beside the model")

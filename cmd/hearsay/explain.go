@@ -37,11 +37,11 @@ func newExplain() *cobra.Command {
 	a := &admin{}
 	var file, path string
 	cmd := &cobra.Command{
-		Use: "explain {-f FILE | REQUEST_ID}", Short: "Where a request would go and why, or where a past one went",
+		Use: "explain [REQUEST_ID]", Short: "Where a request would go and why, or where a past one went",
 		Long: `explain -f FILE shows where a request (a JSON body; - for standard input) would go now,
 without sending it. explain REQUEST_ID shows where a recent request went: ask the
 router that served it (its id is in the answer's x-request-id header).`,
-		Args: maxArgs(1),
+		Args: positional,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			req := map[string]any{}
 			switch {
@@ -57,14 +57,14 @@ router that served it (its id is in the answer's x-request-id header).`,
 			case file == "" && len(args) == 1:
 				req["request_id"] = args[0]
 			default:
-				return usageError{errors.New("give either -f FILE or a request id")}
+				return usageError{errors.New("give either -f FILE or a REQUEST_ID")}
 			}
 			raw, err := a.call(cmd.Context(), "POST", "explain", req, nil)
 			if err != nil {
 				return err
 			}
 			w := cmd.OutOrStdout()
-			if a.json {
+			if a.output == outputJSON {
 				_, err = w.Write(raw)
 				return err
 			}

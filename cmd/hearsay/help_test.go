@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"net"
 	"net/http"
 	"os"
@@ -164,15 +163,16 @@ func newRig(t *testing.T) *rig {
 	cfg.Node = node.NodeConfig{Name: "rig", DataDir: dir}
 	cfg.API.Debug = true
 	cfg.Pools = []node.PoolConfig{pool}
-	ports, err := freePorts(28080, 28081, 28946)
+	taken, deps := newPlaces(), node.Deps{Log: zerolog.Nop()}
+	defer taken.close()
+	taken.lend(&deps)
+	at, err := taken.router(2000)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i, addr := range []*string{&cfg.Listen.API, &cfg.Listen.Admin, &cfg.Listen.Cluster} {
-		*addr = fmt.Sprintf("127.0.0.1:%d", ports[i])
-	}
+	cfg.Listen.API, cfg.Listen.Admin, cfg.Listen.Cluster = at.api, at.admin, at.cluster
 	cfg.Finish()
-	n, err := node.New(cfg, node.Deps{Log: zerolog.Nop()})
+	n, err := node.New(cfg, deps)
 	if err != nil {
 		t.Fatal(err)
 	}

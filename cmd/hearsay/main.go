@@ -1,7 +1,8 @@
 // Command hearsay is the router, its operator's tool, and what is needed to try
 // both on one machine: a simulated engine and a trace replayer.
 //
-// Exit codes: 0 done, 1 refused or failed, 2 bad usage.
+// Exit codes: 0 done, 1 refused or failed, 2 bad usage, 130 interrupted before it
+// was done (replay).
 package main
 
 import (
@@ -19,12 +20,10 @@ func main() {
 	os.Exit(run(os.Args[1:]))
 }
 
-// usageError marks an error as the caller's: exit code 2.
-type usageError struct{ error }
-
 func run(args []string) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	context.AfterFunc(ctx, stop) // a second signal ends the process at once
 	root := newRoot()
 	root.SetArgs(args)
 	cmd, err := root.ExecuteContextC(ctx)
@@ -33,9 +32,12 @@ func run(args []string) int {
 	}
 	fmt.Fprintln(os.Stderr, "hearsay: "+err.Error())
 	var bad usageError
-	if errors.As(err, &bad) {
-		fmt.Fprintf(os.Stderr, "see '%s --help'\n", cmd.CommandPath())
+	switch {
+	case errors.As(err, &bad):
+		explainUsage(cmd)
 		return 2
+	case errors.Is(err, errInterrupted):
+		return 130
 	}
 	return 1
 }
@@ -51,10 +53,10 @@ router picks as well as one that knows everything.
   hearsay demo --traffic                            try a whole cluster on this machine
   hearsay serve --replica http://127.0.0.1:8000     one router in front of one engine`,
 		SilenceErrors: true, SilenceUsage: true,
-		Args: noArgs,
+		Args: positional,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
+	root.SetFlagErrorFunc(flagFault)
 	root.CompletionOptions.HiddenDefaultCmd = false
 	root.AddCommand(
 		newServe(), newDemo(), newEngineSim(), newReplay(),
@@ -65,28 +67,6 @@ router picks as well as one that knows everything.
 	return root
 }
 
-// noArgs, exactArgs and rangeArgs are cobra's checks with this tool's exit code.
-func noArgs(cmd *cobra.Command, args []string) error {
-	if err := cobra.NoArgs(cmd, args); err != nil {
-		return usageError{err}
-	}
-	return nil
-}
-
-func exactArgs(n int) cobra.PositionalArgs {
-	return func(cmd *cobra.Command, args []string) error {
-		if err := cobra.ExactArgs(n)(cmd, args); err != nil {
-			return usageError{err}
-		}
-		return nil
-	}
-}
-
-func maxArgs(n int) cobra.PositionalArgs {
-	return func(cmd *cobra.Command, args []string) error {
-		if err := cobra.MaximumNArgs(n)(cmd, args); err != nil {
-			return usageError{err}
-		}
-		return nil
-	}
-}
+// errInterrupted is what a command returns that was told to stop before its work
+// was done, and has said what it has.
+var errInterrupted = errors.New("interrupted")

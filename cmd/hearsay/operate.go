@@ -6,6 +6,7 @@ import (
 	"net/url"
 	"os"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -16,6 +17,7 @@ import (
 func write(cmd *cobra.Command, a *admin, method, path string, body any, done string) error {
 	var answer struct {
 		Index   uint64
+		Behind  bool
 		Message string
 	}
 	if _, err := a.call(cmd.Context(), method, path, body, &answer); err != nil {
@@ -24,6 +26,8 @@ func write(cmd *cobra.Command, a *admin, method, path string, body any, done str
 	switch {
 	case answer.Message != "":
 		fmt.Println(answer.Message)
+	case answer.Behind:
+		fmt.Printf("%s (committed at %d; this router has not heard of it yet)\n", done, answer.Index)
 	case answer.Index > 0:
 		fmt.Printf("%s (committed at %d)\n", done, answer.Index)
 	default:
@@ -47,8 +51,11 @@ func newUndrain() *cobra.Command {
 func newDrainVerb(verb, short, done string) (*cobra.Command, *console.ReasonRequest) {
 	a, req := &admin{}, &console.ReasonRequest{}
 	cmd := &cobra.Command{
-		Use: verb + " REPLICA", Short: short, Args: exactArgs(1),
+		Use: verb + " REPLICA", Short: short, Args: positional,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if req.Local {
+				done += " on this router alone"
+			}
 			return write(cmd, a, "POST", "replicas/"+url.PathEscape(args[0])+"/"+verb, req, args[0]+" "+done)
 		},
 	}
@@ -58,11 +65,11 @@ func newDrainVerb(verb, short, done string) (*cobra.Command, *console.ReasonRequ
 }
 
 func newReplica() *cobra.Command {
-	cmd := &cobra.Command{Use: "replica", Short: "Add or remove replicas at run time", Args: noArgs, RunE: help}
+	cmd := &cobra.Command{Use: "replica", Short: "Add or remove replicas at run time", Args: positional, RunE: help}
 	a := &admin{}
 	var req console.ReplicaRequest
 	add := &cobra.Command{
-		Use: "add URL", Short: "Add a replica to a pool, on all routers", Args: exactArgs(1),
+		Use: "add URL", Short: "Add a replica to a pool, on all routers", Args: positional,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			req.URL = args[0]
 			return write(cmd, a, "POST", "replicas", req, args[0]+" was added")
@@ -71,7 +78,7 @@ func newReplica() *cobra.Command {
 	a.addFlags(add)
 	add.Flags().StringVar(&req.Pool, "pool", "", "the pool it serves in; may be left out when there is only one")
 	rm := &cobra.Command{
-		Use: "rm REPLICA", Short: "Remove a replica that was added at run time", Args: exactArgs(1),
+		Use: "rm REPLICA", Short: "Remove a replica that was added at run time", Args: positional,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return write(cmd, a, "DELETE", "replicas/"+url.PathEscape(args[0]), nil, args[0]+" was removed")
 		},
@@ -84,10 +91,13 @@ func newReplica() *cobra.Command {
 func help(cmd *cobra.Command, _ []string) error { return cmd.Help() }
 
 func newMember() *cobra.Command {
-	cmd := &cobra.Command{Use: "member", Short: "Care for the set of Raft voters", Args: noArgs, RunE: help}
+	cmd := &cobra.Command{Use: "member", Short: "Care for the set of Raft voters", Args: positional, RunE: help}
 	a := &admin{}
 	rm := &cobra.Command{
-		Use: "remove ID", Short: "Remove a router that will not come back from the voters", Args: exactArgs(1),
+		Use: "remove NAME", Short: "Remove a router that will not come back from the voters", Args: positional,
+		Long: `remove takes a router out of the voters, by its name, or by its id where two share a
+name ('hearsay members -o wide' has both). Another live router takes its place, if there
+is one. A voter that is away for 30 s while others can replace it goes by itself.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return write(cmd, a, "POST", "members/"+url.PathEscape(args[0])+"/remove", nil, args[0]+" is no voter any more")
 		},
@@ -105,14 +115,17 @@ func newScale() *cobra.Command {
 		Use: "scale [POOL]", Short: "Show or set how many replicas a pool should have",
 		Long: `Without --to, scale shows the pools' targets. With --to N the operator's target wins
 over the autoscaler until 'scale POOL --release'.`,
-		Args: maxArgs(1),
+		Args: positional,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			set := cmd.Flags().Changed("to")
 			if (set || release) && len(args) == 0 {
-				return usageError{fmt.Errorf("name the pool: hearsay scale POOL --to N")}
+				return usageError{fmt.Errorf("POOL is missing: hearsay scale POOL --to N, or --release")}
 			}
 			if set && release {
 				return usageError{fmt.Errorf("--to and --release exclude each other")}
+			}
+			if to < 0 {
+				return usageError{fmt.Errorf("--to: %d is not 0 or more", to)}
 			}
 			switch {
 			case set:
@@ -152,7 +165,7 @@ over the autoscaler until 'scale POOL --release'.`,
 func newScaleLog() *cobra.Command {
 	a := &admin{}
 	cmd := &cobra.Command{
-		Use: "log [POOL]", Short: "Scale decisions, newest first, with reason and outcome", Args: maxArgs(1),
+		Use: "log [POOL]", Short: "Scale decisions, newest first, with reason and outcome", Args: positional,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			path := "decisions"
 			if len(args) == 1 {
@@ -164,13 +177,15 @@ func newScaleLog() *cobra.Command {
 					fmt.Fprintln(w, "no decisions yet")
 					return nil
 				}
-				t := newTable("at", "pool", "role", "from", "to", "by", "outcome", "id", "reason", "detail")
+				t := newTable("at", "pool", "role", "from", "to", "by", "outcome", "reason", "detail").
+					wide(a.output, "id", "victims", "index", "epoch")
 				for _, d := range list {
 					outcome := d.Outcome
 					if outcome == "" {
 						outcome = "under way"
 					}
-					t.row(d.At.Local().Format("2006-01-02 15:04:05"), d.Pool, d.Role, d.From, d.To, d.By, outcome, d.ID, d.Reason, d.Detail)
+					t.row(d.At.Local().Format("2006-01-02 15:04:05"), d.Pool, d.Role, d.From, d.To, d.ByName, outcome, d.Reason, d.Detail,
+						d.ID, strings.Join(d.Victims, " "), d.Index, d.Epoch)
 				}
 				return t.write(w)
 			})
@@ -183,7 +198,7 @@ func newScaleLog() *cobra.Command {
 func newLogLevel() *cobra.Command {
 	a := &admin{}
 	cmd := &cobra.Command{
-		Use: "log-level LEVEL", Short: "Set a router's log level until it restarts: debug, info, warn, error", Args: exactArgs(1),
+		Use: "log-level LEVEL", Short: "Set a router's log level until it restarts: debug, info, warn, error", Args: positional,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return write(cmd, a, "PUT", "log-level", console.LevelRequest{Level: args[0]}, "log level is "+args[0])
 		},

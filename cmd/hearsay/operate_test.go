@@ -20,17 +20,35 @@ func TestLookAtARouter(t *testing.T) {
 	r := newRig(t)
 
 	s := call(t, "status")
-	s.wants(t, 0, "router   rig", "ready", "listens  api "+strings.TrimPrefix(r.api, "http://"), "raft     leader", "1 of 1 routers alive")
+	s.wants(t, 0, "router   rig, ready", "listens  api "+strings.TrimPrefix(r.api, "http://"), "raft     leader, leader rig, term", "voters rig\n",
+		"1 of 1 routers alive", "truth    last", "view     oldest engine reading")
+	st := isJSON[console.Status](t, call(t, "status", "-o", "json"))
+	if st.Router.Raft.LeaderName != "rig" || !slices.Equal(st.Router.Raft.VoterNames, []string{"rig"}) {
+		t.Errorf("names %+v", st.Router.Raft)
+	}
+	for _, cmd := range []string{"status", "members", "replicas", "scale", "models"} {
+		if x := call(t, cmd); strings.Contains(x.out, st.Router.ID) {
+			t.Errorf("%s names a router by its id:\n%s", cmd, x.out)
+		}
+	}
+	call(t, "status", "-o", "wide").wants(t, 0, "ids      router "+st.Router.ID)
+	if rows := call(t, "members", "-o", "wide").table(t, "NAME", "STATE", "RAFT", "API", "CLUSTER", "MESH", "HEARD", "DELAY", "IN FLIGHT", "FACTS", "NOTE", "ID", "BOOT"); rows[0][11] != st.Router.ID {
+		t.Errorf("members %q", rows)
+	}
+	if rows := call(t, "replicas", "-o", "wide").table(t, "REPLICA", "POOL", "ENGINE", "STATE", "IN FLIGHT", "OWN", "FOREIGN", "QUEUED TOK", "RUNNING", "WAITING", "KV", "CAPACITY",
+		"SKETCH TOK", "C_EFF", "RHO", "READING", "REASON", "ROLE", "SOURCE", "URL", "READER", "ENTRIES", "HORIZON"); rows[0][20] != "rig" {
+		t.Errorf("replicas %q", rows)
+	}
 	rows := s.table(t, "POOL", "MODEL", "POLICY", "REPLICAS", "READY", "IN FLIGHT", "QUEUED TOKENS", "SKEW", "TARGET", "BOUNDS", "ACTUATOR")
 	if len(rows) != 1 || rows[0][0] != "chat" || rows[0][1] != rigModel || rows[0][3] != "2" || rows[0][9] != "1-5" {
 		t.Errorf("pools %q", rows)
 	}
-	if st := isJSON[console.Status](t, call(t, "status", "-o", "json")); st.Router.Name != "rig" || len(st.Pools) != 1 {
+	if st.Router.Name != "rig" || len(st.Pools) != 1 {
 		t.Errorf("status %+v", st)
 	}
 
-	rows = call(t, "members").table(t, "NAME", "ID", "STATE", "RAFT", "API", "CLUSTER", "MESH", "HEARD", "DELAY", "IN FLIGHT", "FACTS", "NOTE")
-	if len(rows) != 1 || rows[0][0] != "rig" || rows[0][2] != "alive" || rows[0][3] != "leader" || rows[0][7] != "self" {
+	rows = call(t, "members").table(t, "NAME", "STATE", "RAFT", "API", "CLUSTER", "MESH", "HEARD", "DELAY", "IN FLIGHT", "FACTS", "NOTE")
+	if len(rows) != 1 || rows[0][0] != "rig" || rows[0][1] != "alive" || rows[0][2] != "leader" || rows[0][6] != "self" {
 		t.Errorf("members %q", rows)
 	}
 	if m := isJSON[[]console.Member](t, call(t, "members", "-o", "json")); len(m) != 1 || !m[0].Self {
@@ -114,19 +132,29 @@ func TestChangeARouter(t *testing.T) {
 		return "absent"
 	}
 	id := r.engines[0]
+	// What was done is seen by the very next question.
+	sees := func(id, want string) {
+		t.Helper()
+		if got := state(id); got != want {
+			t.Errorf("%s is %s, want %s", id, got, want)
+		}
+	}
 	call(t, "drain", id, "--reason", "test").wants(t, 0, id+" is draining", "committed at")
-	within(t, "it drains", func() bool { return state(id) == "draining" })
+	sees(id, "draining")
 	call(t, "undrain", id).wants(t, 0, "takes work again")
-	within(t, "it is ready again", func() bool { return state(id) == "ready" })
-	call(t, "drain", id, "--local").wants(t, 0, id+" is draining")
-	within(t, "it drains here", func() bool { return state(id) == "draining" })
-	call(t, "undrain", id, "--local").wants(t, 0, "takes work again")
+	sees(id, "ready")
+	call(t, "drain", id, "--local").wants(t, 0, id+" is draining on this router alone")
+	sees(id, "draining")
+	call(t, "undrain", id, "--local").wants(t, 0, "takes work again on this router alone")
+	sees(id, "ready")
 	call(t, "drain", "10.9.9.9:1").wants(t, 1, "no replica 10.9.9.9:1", "hearsay replicas")
 
 	call(t, "replica", "add", "http://127.0.0.1:1", "--pool", "chat").wants(t, 0, "was added")
-	within(t, "it is there", func() bool { return state("127.0.0.1:1") != "absent" })
+	if state("127.0.0.1:1") == "absent" {
+		t.Error("what was added is not there")
+	}
 	call(t, "replica", "rm", "127.0.0.1:1").wants(t, 0, "was removed")
-	within(t, "it is gone", func() bool { return state("127.0.0.1:1") == "absent" })
+	sees("127.0.0.1:1", "absent")
 	call(t, "replica", "add", "http://127.0.0.1:1", "--pool", "nowhere").wants(t, 1, "no pool")
 	call(t, "replica", "rm", "nobody:1").wants(t, 1, "no replica nobody:1")
 	call(t, "replica", "add", "nowhere", "--pool", "chat").wants(t, 1, "not a URL")
@@ -134,19 +162,19 @@ func TestChangeARouter(t *testing.T) {
 	call(t, "scale", "log").wants(t, 0, "no decisions yet")
 	call(t, "scale", "chat", "--to", "4").wants(t, 0, "target 4", "held")
 	call(t, "scale", "none", "--to", "4").wants(t, 1, "no pool none")
-	within(t, "the target is held", func() bool {
-		p := isJSON[[]console.Pool](t, call(t, "scale", "chat", "-o", "json"))
-		return len(p) == 1 && p[0].Target == 4 && p[0].Held
-	})
+	if p := isJSON[[]console.Pool](t, call(t, "scale", "chat", "-o", "json")); len(p) != 1 || p[0].Target != 4 || !p[0].Held {
+		t.Errorf("the target that was set: %+v", p)
+	}
 	within(t, "the decision is settled", func() bool {
 		d := isJSON[[]console.Decision](t, call(t, "scale", "log", "-o", "json"))
 		return len(d) == 1 && d[0].Outcome != ""
 	})
-	rows := call(t, "scale", "log").table(t, "AT", "POOL", "ROLE", "FROM", "TO", "BY", "OUTCOME", "ID", "REASON", "DETAIL")
+	rows := call(t, "scale", "log").table(t, "AT", "POOL", "ROLE", "FROM", "TO", "BY", "OUTCOME", "REASON", "DETAIL")
 	if len(rows) != 1 || rows[0][1] != "chat" || rows[0][3] != "2" || rows[0][4] != "4" || rows[0][5] != "operator" {
 		t.Errorf("decisions %q", rows)
 	}
 	call(t, "scale", "log", "none").wants(t, 1, "no pool none")
+	call(t, "member", "remove", "nobody").wants(t, 1, "no voter nobody: the voters are rig")
 	call(t, "scale", "chat", "--release").wants(t, 0, "the autoscaler has it again")
 
 	level := zerolog.GlobalLevel()

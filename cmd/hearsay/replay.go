@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -39,9 +38,12 @@ percentiles, the cache-hit rate, goodput and errors.
 
 --trace takes a file (Mooncake JSON lines or Azure CSV, plain or gzip), one of the
 embedded traces ` + strings.Join(traces.Names(), ", ") + `,
-or "` + agentsTrace + `" for generated multi-turn chats.`,
-		Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return runReplay(cmd.Context(), &f) },
+or "` + agentsTrace + `" for generated multi-turn chats.
+
+Ctrl-C ends it early: what was measured until then is reported, and the exit code
+is 130. A second Ctrl-C ends it at once.`,
+		Args: positional,
+		RunE: func(cmd *cobra.Command, _ []string) error { return runReplay(cmd, &f) },
 	}
 	fl := cmd.Flags()
 	fl.StringVar(&f.trace, "trace", traces.MooncakeConversation, "trace to replay")
@@ -64,7 +66,7 @@ or "` + agentsTrace + `" for generated multi-turn chats.`,
 	return cmd
 }
 
-func runReplay(ctx context.Context, f *replayFlags) error {
+func runReplay(cmd *cobra.Command, f *replayFlags) error {
 	src, closer, err := openTrace(f)
 	if err != nil {
 		return err
@@ -77,9 +79,9 @@ func runReplay(ctx context.Context, f *replayFlags) error {
 		f.cfg.ProgressLive = term.IsTerminal(int(os.Stderr.Fd()))
 	}
 	if err := f.cfg.Validate(); err != nil {
-		return usageError{err}
+		return asFlags(cmd, err)
 	}
-	report, err := replay.Run(ctx, f.cfg)
+	report, err := replay.Run(cmd.Context(), f.cfg)
 	if err != nil {
 		return err
 	}
@@ -98,7 +100,14 @@ func runReplay(ctx context.Context, f *replayFlags) error {
 		}
 		fmt.Fprintln(os.Stderr, "plots: "+strings.Join(files, " "))
 	}
-	if report.OK == 0 && report.Sent > 0 && !report.Interrupted {
+	if report.Interrupted {
+		of := ""
+		if n := f.cfg.Expect.Requests; n > 0 {
+			of = fmt.Sprintf(" of %d", n)
+		}
+		return fmt.Errorf("%w after %d%s requests, %d of them unfinished: the report is of the others", errInterrupted, report.Sent, of, report.Unfinished)
+	}
+	if report.OK == 0 && report.Sent > 0 {
 		return fmt.Errorf("no request succeeded: see the errors above; is the target a router or an engine that serves %q?", f.cfg.Model)
 	}
 	return nil
@@ -127,7 +136,7 @@ func writeJSON(path string, v any) error {
 // it for the progress line.
 func openTrace(f *replayFlags) (src traces.Source, closer func(), err error) {
 	if f.rate <= 0 {
-		return nil, nil, usageError{fmt.Errorf("--rate %v: must be above 0", f.rate)}
+		return nil, nil, usageError{fmt.Errorf("--rate: %v is not above 0", f.rate)}
 	}
 	open := func() (traces.Source, func(), error) {
 		if f.trace == agentsTrace {

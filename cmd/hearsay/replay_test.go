@@ -2,9 +2,15 @@ package main
 
 import (
 	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
+	"syscall"
 	"testing"
 
 	"github.com/hearsay-llm/hearsay/test/replay"
@@ -44,5 +50,39 @@ func TestReplayThatCannotBe(t *testing.T) {
 	x := call(t, "replay", "--trace", "agents", "--requests", "2", "--rate", "1000", "--target", "http://127.0.0.1:1", "--quiet")
 	if x.code != 1 || !strings.Contains(x.errOut, "no request succeeded") || !strings.Contains(x.out, "refused") {
 		t.Errorf("exit code %d\n%s\n%s", x.code, x.out, x.errOut)
+	}
+}
+
+// Ctrl-C ends a replay with what it has, says so, and tells scripts by its code.
+func TestInterruptedReplayReportsWhatItHas(t *testing.T) {
+	r := newRig(t)
+	var first sync.Once
+	ahead := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
+		u, err := url.Parse(r.api)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		(&httputil.ReverseProxy{Rewrite: func(p *httputil.ProxyRequest) { p.SetURL(u) }}).ServeHTTP(w, q)
+		first.Do(func() {
+			if err := syscall.Kill(os.Getpid(), syscall.SIGINT); err != nil {
+				t.Error(err)
+			}
+		})
+	}))
+	defer ahead.Close()
+	file := filepath.Join(t.TempDir(), "report.json")
+	x := call(t, "replay", "--trace", "agents", "--requests", "500", "--speed", "20", "--target", ahead.URL, "--quiet", "--json", file)
+	if x.code != 130 || !strings.Contains(x.out, "INTERRUPTED") || !strings.Contains(x.out, "TTFT") ||
+		!strings.Contains(x.errOut, "interrupted after ") || !strings.Contains(x.errOut, " of ") {
+		t.Errorf("exit code %d\n%s\n%s", x.code, x.out, x.errOut)
+	}
+	b, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var report replay.Report
+	if err := json.Unmarshal(b, &report); err != nil || !report.Interrupted || report.OK == 0 {
+		t.Errorf("report: %v, %s", err, b)
 	}
 }

@@ -33,7 +33,7 @@ streams finish. Without a file it needs only its replicas:
   hearsay serve --replica http://127.0.0.1:8000 --model llama-3.1-8b
 
 Flags win over HEARSAY_SECTION_KEY in the environment, and that over the file.`,
-		Args: noArgs,
+		Args: positional,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cfg, err := node.Load(file, os.Environ())
 			if err != nil {
@@ -42,31 +42,37 @@ Flags win over HEARSAY_SECTION_KEY in the environment, and that over the file.`,
 			if len(replicas) > 0 && len(cfg.Pools) > 0 {
 				return usageError{fmt.Errorf("--replica makes a pool of its own: put the replica into %s instead", file)}
 			}
+			given := map[string]string{} // configuration keys that flags gave
 			if len(replicas) > 0 {
 				p := node.PoolConfig{Name: "default", Model: model, Aliases: []string{"default"}}
 				if model == "default" {
 					p.Aliases = nil
 				}
-				for _, u := range replicas {
+				for i, u := range replicas {
 					p.Replicas = append(p.Replicas, node.ReplicaConfig{URL: u})
+					given[fmt.Sprintf("pools[0].replicas[%d].url", i)] = "--replica"
 				}
+				given["pools[0].model"] = "--model"
 				cfg.Pools = append(cfg.Pools, p)
 			}
 			if len(join) > 0 {
 				cfg.Cluster.Join = join
-			}
-			set := func(p *string, v string) {
-				if v != "" {
-					*p = v
+				for i := range join {
+					given[fmt.Sprintf("cluster.join[%d]", i)] = "--join"
 				}
 			}
-			set(&cfg.Node.Name, name)
-			set(&cfg.Node.DataDir, dataDir)
-			set(&cfg.Listen.API, api)
-			set(&cfg.Listen.Admin, adminAt)
-			set(&cfg.Listen.Cluster, cluster)
+			set := func(p *string, v, flag, key string) {
+				if v != "" {
+					*p, given[key] = v, flag
+				}
+			}
+			set(&cfg.Node.Name, name, "--name", "node.name")
+			set(&cfg.Node.DataDir, dataDir, "--data-dir", "node.data_dir")
+			set(&cfg.Listen.API, api, "--listen", "listen.api")
+			set(&cfg.Listen.Admin, adminAt, "--admin", "listen.admin")
+			set(&cfg.Listen.Cluster, cluster, "--cluster", "listen.cluster")
 			cfg.Finish()
-			if err := cfg.Validate(); err != nil {
+			if err := cfg.ValidateGiven(given); err != nil {
 				return err
 			}
 			if len(cfg.Pools) == 0 {

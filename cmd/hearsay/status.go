@@ -3,7 +3,10 @@ package main
 import (
 	"fmt"
 	"io"
+	"maps"
+	"net/url"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -15,10 +18,10 @@ import (
 func newStatus() *cobra.Command {
 	a := &admin{}
 	cmd := &cobra.Command{
-		Use: "status", Short: "One page about a router and its cluster", Args: noArgs,
+		Use: "status", Short: "One page about a router and its cluster", Args: positional,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var s console.Status
-			return show(cmd, a, "status", &s, func(w io.Writer) error { return printStatus(w, &s) })
+			return show(cmd, a, "status", &s, func(w io.Writer) error { return printStatus(w, &s, a.output == outputWide) })
 		},
 	}
 	a.addOutput(cmd)
@@ -31,31 +34,35 @@ func show(cmd *cobra.Command, a *admin, path string, out any, print func(io.Writ
 	if err != nil {
 		return err
 	}
-	if a.json {
+	if a.output == outputJSON {
 		_, err = os.Stdout.Write(raw)
 		return err
 	}
 	return print(os.Stdout)
 }
 
-func printStatus(w io.Writer, s *console.Status) error {
+func printStatus(w io.Writer, s *console.Status, wide bool) error {
 	ready := "ready"
 	if !s.Ready {
 		ready = "not ready: " + strings.Join(s.Reasons, ", ")
 	}
 	r := s.Router
-	leader := r.Raft.Leader
-	if leader == "" {
-		leader = "none"
-	}
 	sharing := "on"
 	if !r.Sharing {
 		sharing = "off"
 	}
-	fmt.Fprintf(w, "router   %s (%s), %s, up %s, version %s\n", r.Name, r.ID, ready, (time.Duration(s.UptimeS) * time.Second).String(), r.Version)
-	fmt.Fprintf(w, "listens  api %s, admin %s, cluster %s\n", r.API, r.Admin, r.Cluster)
-	fmt.Fprintf(w, "cluster  %s, %d of %d routers alive, sharing %s\n", id(r.Raft.ClusterID), s.Alive, s.Members, sharing)
-	fmt.Fprintf(w, "raft     %s, leader %s, term %d, facts at %d, voters %s\n\n", r.Raft.Role, leader, r.Raft.Term, r.Raft.Facts, strings.Join(r.Raft.Voters, " "))
+	line := func(name, format string, args ...any) {
+		fmt.Fprintf(w, "%-8s %s\n", name, strings.Map(printable, fmt.Sprintf(format, args...)))
+	}
+	line("router", "%s, %s, up %s, version %s", r.Name, ready, time.Duration(s.UptimeS)*time.Second, r.Version)
+	line("listens", "api %s, admin %s, cluster %s", r.API, r.Admin, r.Cluster)
+	line("cluster", "%s, %d of %d routers alive, sharing %s", id(r.Raft.ClusterID), s.Alive, s.Members, sharing)
+	line("raft", "%s", agreement(&r.Raft))
+	if wide {
+		line("ids", "router %s, boot %s, leader %s, epoch %d, voters %s", r.ID, r.Boot, orNone(r.Raft.Leader), r.Raft.Epoch, orNone(strings.Join(r.Raft.Voters, " ")))
+	}
+	printFigures(line, &s.Figures, s.Members > 1)
+	fmt.Fprintln(w)
 	t := newTable("pool", "model", "policy", "replicas", "ready", "in flight", "queued tokens", "skew", "target", "bounds", "actuator")
 	for _, p := range s.Pools {
 		target := "-"
@@ -81,6 +88,58 @@ func printStatus(w io.Writer, s *console.Status) error {
 	return nil
 }
 
+// agreement says how this router stands to the others' agreement. A learner takes
+// part in no term and knows no voters: it has the facts, and who led when they were
+// committed.
+func agreement(r *console.Raft) string {
+	leader := "leader " + r.LeaderName
+	if r.Leader == "" {
+		leader = "no leader"
+	}
+	if r.Role == "learner" {
+		return fmt.Sprintf("learner, %s, facts at %d (not one of the voters: ask one of them who they are)", leader, r.Facts)
+	}
+	return fmt.Sprintf("%s, %s, term %d, facts at %d, voters %s", r.Role, leader, r.Term, r.Facts, orNone(strings.Join(r.VoterNames, " ")))
+}
+
+// printFigures says how well the router's picture fits, and what it costs.
+func printFigures(line func(name, format string, args ...any), f *console.Figures, peers bool) {
+	span := time.Duration(f.WindowS * float64(time.Second)).Round(time.Second)
+	ratio := "?"
+	if f.Ratio >= 0 {
+		ratio = fmt.Sprintf("%.2f", f.Ratio)
+	}
+	line("truth", "last %s: %s cached tokens reported, %s predicted, ratio %s; first token off by %s p50, %s p99",
+		span, count(f.Reported), count(f.Predicted), ratio, millis(f.TTFTErrorP50MS), millis(f.TTFTErrorP99MS))
+	rows := ""
+	if peers {
+		rows = ", other routers' load " + millis(f.RowsAgeMS)
+	}
+	line("view", "oldest engine reading %s%s; sketches %s entries%s", millis(f.ReadingAgeMS), rows, count(f.SketchEntries), inBytes(f.SketchBytes))
+	if peers {
+		var dropped []string
+		for _, reason := range slices.Sorted(maps.Keys(f.Dropped)) {
+			dropped = append(dropped, fmt.Sprintf("%s %s", count(f.Dropped[reason]), reason))
+		}
+		line("gossip", "delay %s p50, %s p99; %s/s in, %s/s out; dropped %s",
+			millis(f.DelayP50MS), millis(f.DelayP99MS), size(f.BytesInPerSec), size(f.BytesOutPerSec), orNone(strings.Join(dropped, ", ")))
+	}
+}
+
+func inBytes(n float64) string {
+	if n < 0 {
+		return ""
+	}
+	return ", " + size(n)
+}
+
+func orNone(s string) string {
+	if s == "" {
+		return "none"
+	}
+	return s
+}
+
 func id(s string) string {
 	if s == "" {
 		return "not formed yet"
@@ -91,24 +150,22 @@ func id(s string) string {
 func newMembers() *cobra.Command {
 	a := &admin{}
 	cmd := &cobra.Command{
-		Use: "members", Short: "The routers of the cluster", Args: noArgs,
+		Use: "members", Short: "The routers of the cluster", Args: positional,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var list []console.Member
 			return show(cmd, a, "members", &list, func(w io.Writer) error {
-				t := newTable("name", "id", "state", "raft", "api", "cluster", "mesh", "heard", "delay", "in flight", "facts", "note")
+				t := newTable("name", "state", "raft", "api", "cluster", "mesh", "heard", "delay", "in flight", "facts", "note").
+					wide(a.output, "id", "boot")
 				for _, m := range list {
-					role := "learner"
-					if m.Voter {
-						role = "voter"
-					}
-					if m.Leader {
-						role = "leader"
+					role := m.Raft
+					if role == "" {
+						role = "?"
 					}
 					heard, delay := millis(m.HeardMS), millis(m.DelayMS)
 					if m.Self {
 						heard, delay = "self", "-"
 					}
-					t.row(m.Name, m.ID, m.State, role, m.API, m.Cluster, m.Mesh, heard, delay, m.InFlight, m.Facts, m.Degraded)
+					t.row(m.Name, m.State, role, m.API, m.Cluster, m.Mesh, heard, delay, m.InFlight, m.Facts, m.Degraded, m.ID, m.Boot)
 				}
 				return t.write(w)
 			})
@@ -122,19 +179,21 @@ func newReplicas() *cobra.Command {
 	a := &admin{}
 	var pool string
 	cmd := &cobra.Command{
-		Use: "replicas", Short: "The replicas: load, readings, what they hold", Args: noArgs,
+		Use: "replicas", Short: "The replicas: load, readings, what they hold", Args: positional,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var list []console.Replica
 			path := "replicas"
 			if pool != "" {
-				path += "?pool=" + pool
+				path += "?pool=" + url.QueryEscape(pool)
 			}
 			return show(cmd, a, path, &list, func(w io.Writer) error {
-				t := newTable("replica", "pool", "engine", "state", "in flight", "own", "foreign", "queued tok", "running", "waiting", "kv", "capacity", "sketch tok", "c_eff", "rho", "reading", "reason")
+				t := newTable("replica", "pool", "engine", "state", "in flight", "own", "foreign", "queued tok", "running", "waiting", "kv", "capacity", "sketch tok", "c_eff", "rho", "reading", "reason").
+					wide(a.output, "role", "source", "url", "reader", "entries", "horizon")
 				for _, r := range list {
 					t.row(replicaName(&r), r.Pool, r.Engine, r.State, r.InFlight, r.Own, count(float64(r.Foreign)), count(float64(r.Queued)),
 						count(r.Running), count(r.Waiting), percent(r.KVUsage), count(r.Capacity),
-						count(r.Sketch.LiveTokens), count(r.Sketch.CEff), fmt.Sprintf("%.2f", r.Sketch.Rho), millis(r.ReadingMS), r.Reason)
+						count(r.Sketch.LiveTokens), count(r.Sketch.CEff), fmt.Sprintf("%.2f", r.Sketch.Rho), millis(r.ReadingMS), r.Reason,
+						r.Role, r.Source, r.URL, r.ReaderName, r.Sketch.Entries, millis(1e3*r.Sketch.HorizonS))
 				}
 				return t.write(w)
 			})
@@ -157,7 +216,7 @@ func replicaName(r *console.Replica) string {
 func newModels() *cobra.Command {
 	a := &admin{}
 	cmd := &cobra.Command{
-		Use: "models", Short: "The model names clients may use", Args: noArgs,
+		Use: "models", Short: "The model names clients may use", Args: positional,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var list []console.Model
 			return show(cmd, a, "models", &list, func(w io.Writer) error {

@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// table writes aligned columns. The first row is the head.
+// table writes aligned columns. The first row is the head; cells beyond it are left
+// out.
 type table struct {
 	rows [][]string
 }
@@ -22,7 +23,18 @@ func newTable(head ...string) *table {
 	return t
 }
 
+// wide adds columns that are only shown with -o wide.
+func (t *table) wide(o outputFlag, head ...string) *table {
+	if o == outputWide {
+		for _, h := range head {
+			t.rows[0] = append(t.rows[0], strings.ToUpper(h))
+		}
+	}
+	return t
+}
+
 func (t *table) row(cells ...any) {
+	cells = cells[:min(len(cells), len(t.rows[0]))]
 	out := make([]string, len(cells))
 	for i, c := range cells {
 		s := strings.Map(printable, fmt.Sprint(c))
@@ -64,6 +76,21 @@ func count(f float64) string {
 	default:
 		return fmt.Sprintf("%.0f", f)
 	}
+}
+
+// size prints a number of bytes.
+func size(n float64) string {
+	switch {
+	case n < 0:
+		return "?"
+	case n >= 1<<30:
+		return fmt.Sprintf("%.1f GiB", n/(1<<30))
+	case n >= 1<<20:
+		return fmt.Sprintf("%.1f MiB", n/(1<<20))
+	case n >= 1<<10:
+		return fmt.Sprintf("%.1f KiB", n/(1<<10))
+	}
+	return fmt.Sprintf("%.0f B", n)
 }
 
 func percent(f float64) string {

@@ -57,31 +57,53 @@ func TestCommandsAreThere(t *testing.T) {
 	call(t).wants(t, 0, "Usage:", "demo --traffic")
 }
 
-// Bad usage has exit code 2 and says where help is.
+// Bad usage has exit code 2, names what is wrong in the user's words, and shows how
+// the command is called.
 func TestBadUsage(t *testing.T) {
 	f := func(want string, args ...string) {
 		t.Helper()
-		call(t, args...).wants(t, 2, "hearsay: ", want, "see 'hearsay")
+		r := call(t, args...)
+		r.wants(t, 2, "hearsay: ", want, "\nusage: hearsay", "\nsee 'hearsay")
+		for _, raw := range []string{"strconv", "accepts ", "received ", "invalid syntax", "cannot "} {
+			if strings.Contains(r.errOut, raw) {
+				t.Errorf("%v: a library's words: %s", args, r.errOut)
+			}
+		}
 	}
-	f("nonsense", "nonsense")
-	f("unknown flag", "--nonsense")
-	f("unknown flag", "status", "--nonsense")
-	f("use table or json", "status", "-o", "yaml")
+	f(`"nonsense" is no command of hearsay`, "nonsense")
+	f(`"statsu" is no command of hearsay: did you mean status?`, "statsu")
+	f("there is no flag --nonsense", "--nonsense")
+	f("there is no flag --serverr: did you mean --server?", "status", "--serverr", "x")
+	f("there is no flag -x", "status", "-x")
+	f("--server needs a value: admin URL of any router", "status", "--server")
+	f(`--output "yaml": use table, wide or json`, "status", "-o", "yaml")
 	f("is not a URL", "status", "--server", "::")
-	f("accepts 1 arg", "drain")
-	f("accepts 1 arg", "replica", "add")
-	f("", "replica", "sub")
-	f("accepts 1 arg", "config", "check")
-	f("at most 1 arg", "scale", "a", "b")
-	f("name the pool", "scale", "--to", "3")
+	f("REPLICA is missing\nusage: hearsay drain REPLICA [flags]", "drain")
+	f("REPLICA is missing", "undrain", "")
+	f("URL is missing\nusage: hearsay replica add URL [flags]", "replica", "add")
+	f("REPLICA is missing", "replica", "rm")
+	f("NAME is missing", "member", "remove")
+	f("LEVEL is missing", "log-level")
+	f("FILE is missing", "config", "check")
+	f(`"sub" is no command of hearsay replica`, "replica", "sub")
+	f(`"b" is one argument too many: hearsay scale takes [POOL]`, "scale", "a", "b")
+	f(`"now" is one argument too many: hearsay status takes none`, "status", "now")
+	f(`"b" is one argument too many`, "explain", "a", "b")
+	f("POOL is missing", "scale", "--to", "3")
 	f("exclude each other", "scale", "chat", "--to", "3", "--release")
-	f("invalid argument", "scale", "chat", "--to", "many")
-	f("either -f FILE or a request id", "explain")
-	f("either -f FILE or a request id", "explain", "-f", "x", "id")
+	f(`--to: "many" is not a whole number`, "scale", "chat", "--to", "many")
+	f("--to: -1 is not 0 or more", "scale", "chat", "--to", "-1")
+	f(`--release: "perhaps" is not true or false`, "scale", "chat", "--release=perhaps")
+	f("either -f FILE or a REQUEST_ID", "explain")
+	f("either -f FILE or a REQUEST_ID", "explain", "-f", "x", "id")
 	f("no pools", "serve", "--data-dir", t.TempDir())
-	f("--routers takes 1 to 16", "demo", "--routers", "0")
-	f("--replicas", "demo", "--replicas", "65")
-	f("--rate", "replay", "--rate", "0")
+	f("--routers: 0 is not 1 to 16", "demo", "--routers", "0")
+	f("--replicas: 65 is not 1 to 64", "demo", "--replicas", "65")
+	f(`--rate: "fast" is not a number`, "demo", "--rate", "fast")
+	f(`--duration: "5" is not a duration such as 30s or 5m`, "demo", "--duration", "5")
+	f(`--policy: "best" is unknown: use ttft`, "demo", "--policy", "best")
+	f("--rate: 0 is not above 0", "replay", "--rate", "0")
+	f(`--seed: "-1" is not a whole number of 0 or more`, "replay", "--seed", "-1")
 	f("target", "replay", "--trace", "agents", "--requests", "1", "--target", "nowhere")
 }
 
@@ -90,13 +112,13 @@ func TestEngineSimRefusesBadFlags(t *testing.T) {
 		t.Helper()
 		call(t, append([]string{"engine-sim", "--listen", "127.0.0.1:0"}, args...)...).wants(t, 2, want, "engine-sim --help")
 	}
-	f("kv_tokens", "--kv-tokens", "7")
-	f("speed", "--speed", "0")
-	f("kind", "--engine", "abacus")
-	f("profile", "--profile", "abacus")
-	f("model", "--model", "")
-	f("max_seqs", "--max-seqs", "0")
-	f("invalid argument", "--speed", "fast")
+	f("--kv-tokens: 7", "--kv-tokens", "7")
+	f("--speed: 0", "--speed", "0")
+	f(`--engine: unknown "abacus"`, "--engine", "abacus")
+	f("--profile", "--profile", "abacus")
+	f("--model: empty", "--model", "")
+	f("--max-seqs: 0", "--max-seqs", "0")
+	f(`--speed: "fast" is not a number`, "--speed", "fast")
 
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
