@@ -94,7 +94,7 @@ func TestTextIsATableAPersonReads(t *testing.T) {
 				t.Errorf("%q is missing in:\n%s", want, out.String())
 			}
 		}
-		if strings.Contains(out.String(), "engine seconds") || strings.Contains(out.String(), "was late") {
+		if strings.Contains(out.String(), "engine seconds") || strings.Contains(out.String(), "fell behind") {
 			t.Errorf("a note that does not hold in:\n%s", out.String())
 		}
 	})

@@ -25,7 +25,7 @@ func (r *Report) WriteText(w io.Writer) error {
 		t.line("times in engine seconds (wall clock x %g)", r.Speed)
 	}
 	if r.Interrupted {
-		t.line("stopped before the end of the trace")
+		t.line("INTERRUPTED before the end of the trace: figures are of the requests that had ended")
 	}
 	t.line("")
 	t.row("requests", "sent", "ok", "errors", "unfinished", "warm-up")
@@ -64,9 +64,11 @@ func (r *Report) WriteText(w io.Writer) error {
 
 // notes says what a reader must know before trusting the figures.
 func (r *Report) notes(t *table) {
-	t.line("client: sent p50 %s, p99 %s after the due time (wall clock)", seconds(r.Lateness.P50), seconds(r.Lateness.P99))
+	t.line("sending: p50 %s, p99 %s after each request was due by the trace (wall clock; not part of the times above)", seconds(r.Lateness.P50), seconds(r.Lateness.P99))
 	if r.Lateness.P99 > lateShare*r.Raw.TTFT.P50 && r.Lateness.P99 > 0.001 {
-		t.line("note: the client was late by more than %.0f %% of the median TTFT; use a lower speed or rate, or a machine of its own", 100*lateShare)
+		t.line("note: this client fell behind the trace: 1 of 100 requests left more than %s late, over %.0f %% of the median TTFT (%s on the wall clock).",
+			seconds(r.Lateness.P99), 100*lateShare, seconds(r.Raw.TTFT.P50))
+		t.line("      The target saw a gentler load than the trace's. Replay at a lower speed or rate, or from a machine of its own.")
 	}
 	if r.Blocked > 0 {
 		t.line("note: %d sends waited for the bound of %d requests in flight: the loop was not open then", r.Blocked, r.concurrency)
