@@ -70,6 +70,10 @@ replay-mooncake: build ## 3 routers, 8 engines, the Mooncake conversation trace,
 bench-rivals: ## our prefix index beside a radix tree and a map of block hashes: speed, memory, bytes, errors (minutes)
 	$(GO) run ./test/bench/rivals
 
+.PHONY: bench-memory
+bench-memory: build ## a router's memory: idle, per stream, per sketch entry, over a million unique prompts (some 20 minutes)
+	$(GO) run ./test/bench/memory -bin $(BIN)
+
 .PHONY: cover
 cover: ## test coverage per function
 	$(GO) test -coverprofile cover.out ./... && $(GO) tool cover -func cover.out | tail -40
