@@ -29,8 +29,10 @@ func (run *uniqueRun) plot(file string) error {
 	p.Add(plotter.NewGrid())
 	// Okabe and Ito's colours, told apart by colour-blind readers too.
 	colours := []color.Color{
-		color.RGBA{R: 0, G: 114, B: 178, A: 255}, color.RGBA{R: 230, G: 159, B: 0, A: 255},
-		color.RGBA{R: 213, G: 94, B: 0, A: 255}, color.RGBA{R: 0, G: 158, B: 115, A: 255},
+		color.RGBA{R: 0, G: 114, B: 178, A: 255},
+		color.RGBA{R: 230, G: 159, B: 0, A: 255},
+		color.RGBA{R: 213, G: 94, B: 0, A: 255},
+		color.RGBA{R: 0, G: 158, B: 115, A: 255},
 	}
 	add := func(name string, n int, get func(sample) float64) error {
 		var points plotter.XYs
