@@ -2,39 +2,68 @@ package scenario
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/hearsay-llm/hearsay/state"
 	"github.com/hearsay-llm/hearsay/test/enginesim"
 	"github.com/hearsay-llm/hearsay/test/harness"
 )
 
-// An engine answers no reading for a minute while its streams move on: it is busy,
-// not dead.
+// An engine prefills for a minute and answers no reading, while its streams move on:
+// it is busy, not dead.
 func TestBusyEngineMissesItsReadings(t *testing.T) {
-	deaf := enginesim.Fault{Kind: enginesim.FaultHangMetrics, Duration: time.Minute}
 	f := func(name string, engines int, body func(t *testing.T, b *harness.Bubble, busy *harness.Engine)) {
 		t.Helper()
 		t.Run(name, func(t *testing.T) {
 			harness.InBubble(t, harness.BubbleConfig{Routers: 2, Engines: engines, Delay: time.Millisecond}, func(t *testing.T, b *harness.Bubble) {
-				running := b.Open(0, streamed(chat("Be long.", "Tell me all.", 100000)).Body())
-				running.Next()
-				busy := b.Find(running.Replica)
-				seen := len(running.Events)
-				busy.Fault(deaf)
+				running := map[state.ReplicaID]*harness.Stream{}
+				for i := 0; len(running) < engines; i++ {
+					s := b.Open(i%2, streamed(chat("Be long.", words(fmt.Sprint("run", i), 20), 100000)).Body())
+					s.Next()
+					if running[s.Replica] != nil {
+						s.Close()
+						continue
+					}
+					running[s.Replica] = s
+				}
+				long := b.Open(1, streamed(chat("Read this.", words("long", 60000), 5)).Body())
+				var busy *harness.Engine
+				b.Within(time.Second, "the long prompt at an engine", func() error {
+					for _, e := range b.Engines() {
+						if b.Router(1).Replica(e.ID).Load().Prefill > 0 {
+							busy = e
+							return nil
+						}
+					}
+					return errors.New("nowhere")
+				})
+				time.Sleep(200 * time.Millisecond) // a reading sees it
+				stream := running[busy.ID]
+				seen := len(stream.Events)
+				busy.Fault(enginesim.Fault{Kind: enginesim.FaultSlow, Factor: 10, Duration: time.Minute})
+				busy.Fault(enginesim.Fault{Kind: enginesim.FaultHangMetrics, Duration: time.Minute})
 				until := time.Now().Add(time.Minute)
 				body(t, b, busy)
 				time.Sleep(time.Until(until))
 				for range 100 {
-					running.Next()
+					stream.Next()
 				}
-				if len(running.Events) < seen+100 || running.Err != nil {
-					t.Errorf("the running stream was cut: %v", running.Reply)
+				if len(stream.Events) < seen+100 || stream.Err != nil {
+					t.Errorf("the running stream was cut: %v", stream.Reply)
 				}
-				running.Close()
+				for long.Next() {
+				}
+				if !long.OK() {
+					t.Errorf("the long prompt: %v", long.Reply)
+				}
+				for _, s := range running {
+					s.Close()
+				}
 				b.WaitReady() // and then all is fine
 			})
 		})
@@ -50,9 +79,15 @@ func TestBusyEngineMissesItsReadings(t *testing.T) {
 		}
 	})
 	f("alone", 1, func(t *testing.T, b *harness.Bubble, _ *harness.Engine) {
+		var asked []*harness.Stream
 		for i := range 4 {
 			time.Sleep(10 * time.Second)
-			ok(t, b.Chat(i%2, streamed(chat("Be brief.", words(fmt.Sprint("alone", i), 200), 5))))
+			asked = append(asked, b.Open(i%2, streamed(chat("Be brief.", words(fmt.Sprint("alone", i), 200), 5)).Body()))
+		}
+		for _, s := range asked {
+			for s.Next() {
+			}
+			ok(t, s.Reply)
 		}
 	})
 	f("with another", 2, func(t *testing.T, b *harness.Bubble, busy *harness.Engine) {
