@@ -41,6 +41,8 @@ type Index interface {
 type Mesh interface {
 	// Send queues a frame without blocking; false: not taken.
 	Send(to state.RouterID, k wire.Kind, payload []byte) bool
+	// SendAll queues all frames, to leave together, or none.
+	SendAll(to state.RouterID, frames ...wire.Frame) bool
 	// SetPeers says to which routers streams should exist, with their addresses.
 	SetPeers(map[state.RouterID]string)
 }
@@ -59,6 +61,7 @@ type Config struct {
 	Name    string         // for people
 	Cluster string         // label; other clusters' members are not seen
 	Scheme  string         // of prefix hashing; routers of another are refused
+	Version uint64         // wire version to speak, wire.MinVersion to wire.Version; default wire.Version
 	Secret  [][]byte       // shared keys, the one to use first; empty: membership travels in the clear; see SetSecrets
 	Join    []string       // host:port of peers' membership ports; tried for ever
 	Allow   []net.IPNet    // from where members may be; empty: anywhere
@@ -106,6 +109,7 @@ func (c *Config) Validate() error {
 		{c.Packets == nil || c.Listener == nil, "membership port is missing"},
 		{c.Dial == nil, "dial function is missing"},
 		{c.MeshAddr == "", "mesh address is missing"},
+		{c.Version != 0 && (c.Version < wire.MinVersion || c.Version > wire.Version), "wire version is not one of ours"},
 	} {
 		if f.bad {
 			errs = append(errs, errors.New(f.what))
@@ -133,6 +137,9 @@ func (c *Config) setDefaults() {
 	def(&c.Silence, 2*time.Second)
 	def(&c.Remember, time.Hour)
 	def(&c.WarmBound, 5*time.Second)
+	if c.Version == 0 {
+		c.Version = wire.Version
+	}
 	if c.SnapshotRate <= 0 {
 		c.SnapshotRate = 8 << 20
 	}

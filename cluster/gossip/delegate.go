@@ -43,7 +43,7 @@ func (d delegate) NotifyAlive(n *memberlist.Node) error {
 	switch {
 	case err != nil || meta.Boot == 0:
 		reason = "malformed"
-	case meta.Version < wire.MinVersion || meta.MinVersion > wire.Version:
+	case meta.Version < wire.MinVersion || meta.MinVersion > r.cfg.Version:
 		reason = "version"
 	case meta.Scheme != r.cfg.Scheme:
 		reason = "scheme"

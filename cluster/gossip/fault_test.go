@@ -311,7 +311,7 @@ hearsay_members{state="left"} 0
 `), "hearsay_members"); err != nil {
 			t.Error(err)
 		}
-		for _, k := range []string{"rows", "ops", "beacon", "beacon_reply", "resume"} {
+		for _, k := range []string{"stream_rows", "stream_ops", "beacon", "beacon_reply", "resume"} {
 			if testutil.ToFloat64(r[0].gossip.metrics.bytes.WithLabelValues("out", k)) == 0 {
 				t.Errorf("no %s bytes counted", k)
 			}

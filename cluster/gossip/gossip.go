@@ -40,6 +40,7 @@ type Gossip struct {
 	retired map[state.BootID]time.Time  // guarded by mu; boots that are over
 	fresh   map[state.ReplicaID]reading // guarded by mu; readings to tell
 	relay   []relayed                   // guarded by mu; news to pass on
+	loads   map[state.BootID]*load      // guarded by mu; rows to pass on, by origin
 	source  state.RouterID              // guarded by mu; whose snapshot we wait for
 	synced  bool                        // guarded by mu; a first snapshot was applied
 	greet   bool                        // guarded by mu; a stream came up, or facts changed: full rows are due
@@ -53,17 +54,25 @@ type peer struct {
 	id    state.RouterID
 	boot  state.BootID
 	upAt  time.Time
-	hears map[state.BootID]struct{} // whose news it gets from themselves
+	hears map[state.BootID]struct{} // whose news it gets otherwise
+	has   map[state.BootID]uint64   // the last rows it passed on to us, by origin
+	speak uint64                    // its wire version, as far as it said
+
+	told  wire.Table // the sender goroutine's own: what our stream to it told
+	heard wire.Table // the apply loop's own: what its stream to us told
+	again bool       // told is to start over
 
 	// Its reading of our journal.
 	following bool   // it said where to begin
 	cursor    uint64 // next position to look at
 	sent      uint64 // position up to which it was told
 	snapshot  *snapshot
-	chunk     int       // next of the snapshot to send
-	beganAt   time.Time // the sender goroutine's own: its last snapshot
-	untaught  bool      // it waits for summaries of what was learned
-	lessons   [][]byte  // the sender goroutine's own: those it was not sent yet
+	chunk     int            // next of the snapshot to send
+	closing   bool           // the snapshot is sent; its end is when the journal since then is
+	beganAt   time.Time      // the sender goroutine's own: its last snapshot
+	saidHears []state.BootID // the sender goroutine's own: whose news we said we hear
+	untaught  bool           // it waits for summaries of what was learned
+	lessons   [][]byte       // the sender goroutine's own: those it was not sent yet
 
 	askedAt time.Time // we asked it to resume
 }
@@ -131,13 +140,13 @@ func New(cfg Config, store Store, index Index, mesh Mesh) (*Gossip, error) {
 		inbox: make(chan inbound, inboxSize), stopped: make(chan struct{}), poke: make(chan struct{}, 1),
 		ready: make(chan struct{}), peers: map[state.RouterID]*peer{}, heard: map[state.RouterID]hearsay{},
 		cursors: map[state.BootID]cursor{}, retired: map[state.BootID]time.Time{},
-		fresh: map[state.ReplicaID]reading{}, taught: map[state.BootID]*taught{},
+		fresh: map[state.ReplicaID]reading{}, loads: map[state.BootID]*load{}, taught: map[state.BootID]*taught{},
 	}
 	g.roster = &roster{
 		cfg: &g.cfg, log: log, metrics: g.metrics, changed: g.wake, packet: g.packet, secrets: cfg.Secret,
 		members: map[state.RouterID]*member{}, warned: map[string]time.Time{}, hints: map[state.RouterID]string{},
 		meta: wire.AppendMeta(nil, &wire.Meta{
-			Boot: g.boot, MinVersion: wire.MinVersion, Version: wire.Version, Scheme: cfg.Scheme,
+			Boot: g.boot, MinVersion: wire.MinVersion, Version: cfg.Version, Scheme: cfg.Scheme,
 			MeshAddr: cfg.MeshAddr, APIAddr: cfg.APIAddr, Name: cfg.Name,
 		}),
 	}
@@ -152,10 +161,10 @@ func New(cfg Config, store Store, index Index, mesh Mesh) (*Gossip, error) {
 
 // Attach registers what takes frames and streams. Call it before the mesh runs.
 func (g *Gossip) Attach(e Events) {
-	for _, k := range []wire.Kind{
-		wire.KindRows, wire.KindReadings, wire.KindOps, wire.KindResume, wire.KindSnapshotChunk,
-		wire.KindSnapshotEnd, wire.KindBeacon, wire.KindBeaconReply, wire.KindLessons,
-	} {
+	for _, k := range kinds {
+		if k >= wire.KindLessons && g.cfg.Version < tableVersion {
+			break
+		}
 		e.Handle(k, func(from state.RouterID, boot state.BootID, payload []byte) { g.frame(k, from, boot, payload) })
 	}
 	e.OnUp(g.up)
@@ -247,7 +256,7 @@ func (g *Gossip) Members() []Member {
 	self := Member{
 		ID: g.cfg.Self, Name: g.cfg.Name, Self: true, State: Alive, Since: g.clock.Time(0),
 		Addr: g.roster.self(), MeshAddr: dialable(g.cfg.MeshAddr, g.roster.ip), APIAddr: dialable(g.cfg.APIAddr, g.roster.ip), Boot: g.boot,
-		Version: wire.Version, Scheme: g.cfg.Scheme, Heard: now,
+		Version: g.cfg.Version, Scheme: g.cfg.Scheme, Heard: now,
 	}
 	head := g.index.Journal().Head()
 	list := []Member{self}

@@ -2,6 +2,7 @@ package gossip
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/hearsay-llm/hearsay/state"
@@ -50,9 +51,9 @@ func (g *Gossip) up(id state.RouterID, boot state.BootID) {
 	now := time.Now()
 	g.note(id, boot, now, true)
 	g.mu.Lock()
-	p := &peer{id: id, boot: boot, upAt: now}
+	p := &peer{id: id, boot: boot, upAt: now, has: map[state.BootID]uint64{}, speak: wire.MinVersion}
 	g.peers[id] = p
-	b := wire.Beacon{Router: g.cfg.Self, Boot: g.boot, Sent: g.clock.Since(now), Addr: g.roster.self()}
+	b := wire.Beacon{Router: g.cfg.Self, Boot: g.boot, Sent: g.clock.Since(now), Addr: g.roster.self(), Version: g.cfg.Version}
 	g.send(id, wire.KindBeacon, wire.AppendBeacon(nil, &b)) // first: it places our stamps
 	g.ask(p, now)
 	g.greet = true
@@ -123,6 +124,30 @@ func (g *Gossip) take(dec *wire.Decoder, in *inbound) error {
 			return err
 		}
 		g.takeRows(&m, in)
+	case wire.KindStreamRows:
+		p := g.peerOf(in)
+		if p == nil {
+			g.metrics.drop("out_of_step")
+			return nil
+		}
+		list, err := dec.Loads(&p.heard, in.payload)
+		if err != nil {
+			return g.outOfStep(p, in, err)
+		}
+		for i := range list {
+			g.takeRows(&list[i], in)
+		}
+	case wire.KindStreamOps:
+		p := g.peerOf(in)
+		if p == nil {
+			g.metrics.drop("out_of_step")
+			return nil
+		}
+		m, err := dec.OpsOn(&p.heard, in.payload)
+		if err != nil {
+			return g.outOfStep(p, in, err)
+		}
+		g.takeOps(&m, in)
 	case wire.KindReadings:
 		list, err := dec.Readings(in.payload)
 		if err != nil {
@@ -171,6 +196,21 @@ func (g *Gossip) take(dec *wire.Decoder, in *inbound) error {
 		}
 	}
 	return nil
+}
+
+// outOfStep asks a peer to start over. What was lost is repaired like that of a
+// lost frame.
+func (g *Gossip) outOfStep(p *peer, in *inbound, err error) error {
+	g.mu.Lock()
+	if g.peers[p.id] == p && p.heard.Begun() && in.at.Sub(p.askedAt) > askAgain {
+		g.ask(p, in.at)
+	}
+	g.mu.Unlock()
+	if errors.Is(err, wire.ErrOutOfStep) {
+		g.metrics.drop("out_of_step")
+		return nil
+	}
+	return err
 }
 
 // peerOf is the stream's peer, unless the stream is of another boot by now.
@@ -234,35 +274,8 @@ func (g *Gossip) takeRows(m *wire.Rows, in *inbound) {
 		g.metrics.drop("old_boot")
 		return
 	}
-	if g.store.ApplyRows(m.Rows) {
-		g.pass(relayed{in.kind, in.payload, m.Boot, in.from})
-	}
-}
-
-// pass keeps news for those who do not hear its origin.
-func (g *Gossip) pass(m relayed) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if !g.wanting(m.origin, m.from, time.Now()) {
-		return
-	}
-	if len(g.relay) >= maxRelay {
-		g.metrics.drop("queue")
-		return
-	}
-	g.relay = append(g.relay, m)
-	g.wake()
-}
-
-// wanting reports whether any peer needs an origin's rows and readings from us.
-// The caller holds mu.
-func (g *Gossip) wanting(origin state.BootID, from state.RouterID, now time.Time) bool {
-	for _, p := range g.peers {
-		if p.needs(origin, from) && now.Sub(p.upAt) >= relayAfter {
-			return true
-		}
-	}
-	return false
+	news := g.store.ApplyRows(m.Rows)
+	g.passRows(m, in, direct, news)
 }
 
 func (g *Gossip) takeReadings(list []state.Reading, in *inbound) {
@@ -294,7 +307,7 @@ func (g *Gossip) takeOps(m *wire.Ops, in *inbound) {
 	}
 	g.metrics.ops.WithLabelValues("news").Add(float64(news))
 	g.metrics.ops.WithLabelValues("repeated").Add(float64(len(m.Ops) - news))
-	if in.kind != wire.KindOps {
+	if in.kind == wire.KindSnapshotChunk {
 		return
 	}
 	g.mu.Lock()
@@ -345,6 +358,14 @@ func (g *Gossip) takeBeacon(m *wire.Beacon, in *inbound) {
 	g.roster.setQuiet(m.Router, m.UDPQuiet)
 	g.roster.hint(m.Router, m.Addr)
 	g.send(in.from, wire.KindBeaconReply, wire.AppendBeaconReply(nil, &wire.BeaconReply{Boot: g.boot, Sent: m.Sent}))
+	g.mu.Lock()
+	if p := g.peers[in.from]; p != nil && p.boot == in.boot {
+		p.speak = min(m.Version, g.cfg.Version)
+	}
+	g.mu.Unlock()
+	if m.Same {
+		return
+	}
 	hears := make(map[state.BootID]struct{}, len(m.Hears))
 	for _, b := range m.Hears {
 		hears[b] = struct{}{}

@@ -24,37 +24,31 @@ type page struct {
 	gap  bool
 }
 
-// journal tells every following peer what is new in it.
-func (g *Gossip) journal(now time.Time) {
-	o := &g.out
-	pages := map[uint64]page{}
-	most, stuck := 0, false
-	for _, p := range g.streams() {
-		n, ok := g.journalTo(p, pages, now)
-		most = max(most, n)
-		stuck = stuck || !ok
-	}
-	o.opsDirty = stuck
-	switch {
-	case stuck:
-		o.opsAt = now.Add(2 * g.cfg.OpsEvery)
-	case most > manyOps: // busy: fewer, larger frames
-		o.opsDirty = true
-		o.opsAt = now.Add(jitter(g.cfg.OpsEvery * 5))
-	}
+// told is what came of telling the peers what is new in the journal.
+type told struct {
+	most  int  // ops told to one peer
+	stuck bool // more waits, or a queue is full
 }
 
-// journalTo tells one peer; false: more waits, or its queue is full.
-func (g *Gossip) journalTo(p *peer, pages map[uint64]page, now time.Time) (told int, all bool) {
-	var batch wire.OpBatch
-	size := 0
+// journalTo tells one peer what is new in the journal. lead are frames that leave
+// with the first of it, or alone.
+func (g *Gossip) journalTo(p *peer, pages map[uint64]page, now time.Time, lead []wire.Frame, sum *told) {
+	o := &g.out
+	told, size := 0, 0
+	defer func() {
+		if len(lead) > 0 {
+			g.sendAll(p, lead)
+		}
+		sum.most = max(sum.most, told)
+	}()
 	for {
 		g.mu.Lock()
 		at, sent := p.cursor, p.sent
-		follows := p.following && p.snapshot == nil
+		follows, closing := p.following && p.snapshot == nil, p.closing
+		onTable := p.speak >= tableVersion
 		g.mu.Unlock()
 		if !follows {
-			return told, true
+			return
 		}
 		pg, ok := pages[at]
 		if !ok {
@@ -63,20 +57,29 @@ func (g *Gossip) journalTo(p *peer, pages map[uint64]page, now time.Time) (told 
 		}
 		if pg.gap {
 			if now.Sub(p.beganAt) < beginAgain {
-				return told, false
+				sum.stuck = true
+				return
 			}
 			g.begin(p, now)
-			return told, true
+			return
 		}
 		if len(pg.ops) == 0 {
-			return told, true
+			if closing {
+				lead = g.closeSnapshot(p, at, lead, sum)
+			}
+			return
 		}
 		if size >= turnSize {
-			return told, false
+			sum.stuck = true
+			return
 		}
 		// What is left of the page after a frame was full goes into the next one.
 		used := 0
+		batch := &o.batch
 		batch.Reset()
+		if onTable {
+			batch.On(&p.told)
+		}
 		for i := range pg.ops {
 			if batch.Size() >= frameSize {
 				break
@@ -88,9 +91,18 @@ func (g *Gossip) journalTo(p *peer, pages map[uint64]page, now time.Time) (told 
 		}
 		next := at + uint64(used)
 		if batch.Len() > 0 || next-sent >= markEvery {
-			g.out.buf = batch.Append(g.out.buf[:0], sent, next)
-			if !g.send(p.id, wire.KindOps, g.out.buf) {
-				return told, false
+			f := wire.Frame{Kind: wire.KindOps}
+			if onTable {
+				f.Kind, o.opsBuf = wire.KindStreamOps, batch.AppendOn(o.opsBuf[:0], sent, next)
+			} else {
+				o.opsBuf = batch.Append(o.opsBuf[:0], sent, next)
+			}
+			f.Payload = o.opsBuf
+			all := append(lead, f)
+			lead = nil
+			if !g.sendAll(p, all) {
+				sum.stuck = true
+				return
 			}
 			sent = next
 			told += batch.Len()
@@ -162,12 +174,28 @@ func (g *Gossip) begin(p *peer, now time.Time) {
 		o.taken = s
 	}
 	g.mu.Lock()
-	p.snapshot, p.chunk, p.following = o.taken, 0, true
+	p.snapshot, p.chunk, p.following, p.closing = o.taken, 0, true, false
 	g.mu.Unlock()
 	o.snapshotAt = now
 }
 
 const snapshotEvery = 10 * time.Millisecond
+
+// closeSnapshot tells a peer that it has everything: the snapshot, and what came to
+// the journal since that was taken. It returns what is left of lead.
+func (g *Gossip) closeSnapshot(p *peer, at uint64, lead []wire.Frame, sum *told) []wire.Frame {
+	end := wire.Frame{Kind: wire.KindSnapshotEnd, Payload: wire.AppendSnapshotEnd(nil, &wire.SnapshotEnd{Cursor: at})}
+	if !g.sendAll(p, append(lead, end)) {
+		sum.stuck = true
+		return nil
+	}
+	g.mu.Lock()
+	if p.cursor == at {
+		p.closing, p.sent = false, at
+	}
+	g.mu.Unlock()
+	return nil
+}
 
 // snapshots sends the next chunks of those under way, at the bounded rate for all
 // together.
@@ -196,14 +224,12 @@ func (g *Gossip) snapshots(now time.Time) {
 					break
 				}
 				budget -= len(s.chunks[i])
-			} else if !g.send(p.id, wire.KindSnapshotEnd, wire.AppendSnapshotEnd(nil, &wire.SnapshotEnd{Cursor: s.cursor})) {
-				break
 			}
 			g.mu.Lock()
 			if p.snapshot == s {
 				p.chunk++
 				if i == len(s.chunks) {
-					p.snapshot, p.cursor, p.sent = nil, s.cursor, s.cursor
+					p.snapshot, p.cursor, p.sent, p.closing = nil, s.cursor, s.cursor, true
 				}
 			}
 			g.mu.Unlock()
@@ -223,7 +249,8 @@ func (g *Gossip) snapshots(now time.Time) {
 func (g *Gossip) resumed(p *peer, m wire.Resume) {
 	head := g.index.Journal().Head()
 	g.mu.Lock()
-	p.untaught = !m.Tail && g.cfg.Lessons != nil // else the one it follows tells it
+	p.again, p.closing = true, false
+	p.untaught = !m.Tail && g.teaches() // else the one it follows tells it
 	switch {
 	case m.Tail:
 		p.following, p.snapshot = true, nil
@@ -253,7 +280,7 @@ func (g *Gossip) ask(p *peer, now time.Time) {
 	switch {
 	case known:
 		m.Boot, m.Cursor = p.boot, c.next
-	case !g.synced && g.source == "":
+	case !g.synced && (g.source == "" || g.source == p.id):
 		g.source = p.id // everything, once, from the first who is there
 	case !g.synced || g.knownByOthers(p.boot):
 		m.Tail = true // what was before comes with the snapshot, or came long ago

@@ -38,6 +38,8 @@ type teacher struct {
 	takenAt   time.Time
 }
 
+func (g *Gossip) teaches() bool { return g.cfg.Lessons != nil && g.cfg.Version >= tableVersion }
+
 // teach tells every peer what was learned here since the last turn. Where that is
 // more than the rate allows a random part is told: they are samples.
 func (g *Gossip) teach(now time.Time) {

@@ -6,6 +6,12 @@ import (
 	"github.com/hearsay-llm/hearsay/state/wire"
 )
 
+// kinds of messages, those that came with wire version 2 last.
+var kinds = [...]wire.Kind{
+	wire.KindRows, wire.KindReadings, wire.KindOps, wire.KindResume, wire.KindSnapshotChunk, wire.KindSnapshotEnd,
+	wire.KindBeacon, wire.KindBeaconReply, wire.KindLessons, wire.KindStreamRows, wire.KindStreamOps,
+}
+
 type metrics struct {
 	bytes    *prometheus.CounterVec
 	delay    prometheus.Histogram
@@ -48,14 +54,11 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 			Name: "hearsay_gossip_degraded_peers", Help: "Routers with which something does not pass, by reason.",
 		}, []string{"reason"}),
 	}
-	for _, k := range []wire.Kind{
-		wire.KindRows, wire.KindReadings, wire.KindOps, wire.KindResume, wire.KindSnapshotChunk,
-		wire.KindSnapshotEnd, wire.KindBeacon, wire.KindBeaconReply, wire.KindLessons,
-	} {
+	for _, k := range kinds {
 		m.out[k] = m.bytes.WithLabelValues("out", k.String())
 		m.in[k] = m.bytes.WithLabelValues("in", k.String())
 	}
-	for _, r := range []string{"queue", "inbox", "malformed", "unknown_op", "old_boot", "members", "lessons"} {
+	for _, r := range []string{"queue", "inbox", "malformed", "unknown_op", "old_boot", "members", "lessons", "out_of_step"} {
 		m.dropped.WithLabelValues(r)
 	}
 	for _, r := range []string{"secret", "cluster", "scheme", "version", "malformed"} {

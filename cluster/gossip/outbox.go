@@ -3,6 +3,7 @@ package gossip
 import (
 	"context"
 	"maps"
+	"slices"
 	"time"
 
 	"github.com/hearsay-llm/hearsay/state"
@@ -16,9 +17,15 @@ type outbox struct {
 	told     map[state.ReplicaID]state.Row // as last told
 	versions map[state.Slot]uint64         // of the cells when last looked at
 	rows     []state.Row
+	loads    []wire.Rows // of one peer
+	frames   []wire.Frame
+	batch    wire.OpBatch
 	buf      []byte
+	rowsBuf  []byte
+	opsBuf   []byte
 
 	rowsDirty, opsDirty bool
+	stuck               bool      // a peer's queue was full
 	rowsAt              time.Time // earliest next message of changed rows
 	opsAt               time.Time // when dirty: next look at the journal
 	fullAt              time.Time
@@ -76,6 +83,7 @@ func (g *Gossip) tell(ctx context.Context) {
 			return
 		case <-rows:
 			o.rowsDirty = true
+			o.rowsAt = later(o.rowsAt, time.Now().Add(gather))
 		case <-changed:
 			appended, o.opsDirty = nil, true
 			o.opsAt = time.Now().Add(jitter(g.cfg.OpsEvery) * 3 / 4) // within OpsEvery with the jitter
@@ -111,25 +119,12 @@ func (g *Gossip) step(now time.Time) (next time.Time) {
 		o.udpAt = now.Add(jitter(udpEvery))
 		g.datagrams(now)
 	}
-	switch {
-	case !now.Before(o.fullAt):
-		o.fullAt = now.Add(jitter(g.cfg.FullEvery))
-		g.fullRows(now)
-		o.rowsDirty, o.rowsAt = false, now.Add(jitter(g.rowsEvery()))
-	case o.rowsDirty && !now.Before(o.rowsAt):
-		o.rowsDirty = false
-		if g.changedRows(now) {
-			o.rowsAt = now.Add(jitter(g.rowsEvery()))
-		}
-	}
+	g.turn(now)
 	g.readings(now)
-	if g.cfg.Lessons != nil && !now.Before(o.teacher.at) {
+	if g.teaches() && !now.Before(o.teacher.at) {
 		g.teach(now)
 	}
 	g.passOn(now)
-	if o.opsDirty && !now.Before(o.opsAt) {
-		g.journal(now)
-	}
 	if !now.Before(o.snapshotAt) {
 		g.snapshots(now)
 	}
@@ -139,10 +134,10 @@ func (g *Gossip) step(now time.Time) (next time.Time) {
 			next = due
 		}
 	}
-	if g.cfg.Lessons != nil && o.teacher.at.Before(next) {
+	if g.teaches() && o.teacher.at.Before(next) {
 		next = o.teacher.at
 	}
-	if o.rowsDirty && o.rowsAt.Before(next) {
+	if (o.rowsDirty || g.relaying()) && o.rowsAt.Before(next) {
 		next = o.rowsAt
 	}
 	if o.opsDirty && o.opsAt.Before(next) {
@@ -165,7 +160,7 @@ func (g *Gossip) unheardBy(p *peer, origin state.BootID) bool {
 	return p.needs(origin, "")
 }
 
-// passOn relays rows to those who do not hear their origin.
+// passOn relays lessons to those who do not hear their origin.
 func (g *Gossip) passOn(now time.Time) {
 	g.mu.Lock()
 	list := g.relay
@@ -185,7 +180,7 @@ func (g *Gossip) passOn(now time.Time) {
 
 // beacons says who we are and whom we hear, and measures the delay.
 func (g *Gossip) beacons(now time.Time) {
-	b := wire.Beacon{Router: g.cfg.Self, Boot: g.boot, Sent: g.clock.Since(now), Hears: g.hears(now), Addr: g.roster.self()}
+	b := wire.Beacon{Router: g.cfg.Self, Boot: g.boot, Sent: g.clock.Since(now), Addr: g.roster.self(), Version: g.cfg.Version}
 	members := map[state.RouterID]member{}
 	for _, m := range g.roster.snapshot() {
 		members[m.id] = m
@@ -193,6 +188,7 @@ func (g *Gossip) beacons(now time.Time) {
 	for _, p := range g.streams() {
 		m, ok := members[p.id]
 		b.UDPQuiet = ok && m.state == Alive && g.udpQuiet(&m, p, now)
+		b.Hears, b.Same = g.hears(p, now)
 		g.send(p.id, wire.KindBeacon, wire.AppendBeacon(nil, &b))
 	}
 }
@@ -200,16 +196,21 @@ func (g *Gossip) beacons(now time.Time) {
 // settled is how long a stream must be up before others may stop relaying to us.
 const settled = time.Second
 
-// hears lists whose news we get from themselves.
-func (g *Gossip) hears(now time.Time) (list []state.BootID) {
+// hears lists whose news we get without this peer; same says that it was told so.
+func (g *Gossip) hears(p *peer, now time.Time) (list []state.BootID, same bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	for _, p := range g.peers {
-		if now.Sub(p.upAt) >= settled {
-			list = append(list, p.boot)
+	for _, q := range g.peers {
+		if now.Sub(q.upAt) >= settled {
+			list = append(list, q.boot)
 		}
 	}
-	return list
+	slices.Sort(list)
+	if p.speak >= tableVersion && p.saidHears != nil && slices.Equal(list, p.saidHears) {
+		return nil, true
+	}
+	p.saidHears = append(list[:len(list):len(list)], 0)[:len(list)]
+	return list, false
 }
 
 // datagrams shows peers that datagrams of ours pass.

@@ -33,6 +33,19 @@ func (g *Gossip) send(to state.RouterID, k wire.Kind, payload []byte) bool {
 	return true
 }
 
+// sendAll gives one peer frames that use its table, all or none.
+func (g *Gossip) sendAll(p *peer, frames []wire.Frame) bool {
+	if !g.mesh.SendAll(p.id, frames...) {
+		g.metrics.drop("queue")
+		p.told.Reset() // it refers to what the peer did not get
+		return false
+	}
+	for i := range frames {
+		g.metrics.out[frames[i].Kind].Add(float64(len(frames[i].Payload)))
+	}
+	return true
+}
+
 // all gives every peer with a stream a frame.
 func (g *Gossip) all(k wire.Kind, payload []byte) {
 	for _, p := range g.streams() {
@@ -40,9 +53,107 @@ func (g *Gossip) all(k wire.Kind, payload []byte) {
 	}
 }
 
-// changedRows tells of the replicas whose own row (load, failures) changed since
-// it was last told.
-func (g *Gossip) changedRows(now time.Time) bool {
+// turn tells what is due: rows of our own, rows to pass on, and what is new in the
+// journal. What is due to one peer leaves together.
+func (g *Gossip) turn(now time.Time) {
+	o := &g.out
+	var own *wire.Rows
+	due := !now.Before(o.rowsAt)
+	switch {
+	case !now.Before(o.fullAt):
+		o.fullAt = now.Add(jitter(g.cfg.FullEvery))
+		own = g.fullRows(now)
+		o.rowsDirty = false
+	case o.rowsDirty && due:
+		own = g.changedRows(now)
+		o.rowsDirty = false
+	}
+	var relays []*load
+	if due || own != nil {
+		relays = g.takeLoads()
+	}
+	ops := o.opsDirty && !now.Before(o.opsAt)
+	if own != nil || len(relays) > 0 {
+		o.rowsAt = now.Add(jitter(g.rowsEvery()))
+		ops = ops || o.opsDirty && !o.stuck // they leave in the same record
+	}
+	if own == nil && len(relays) == 0 && !ops {
+		return
+	}
+	var sum told
+	pages := map[uint64]page{}
+	for _, p := range g.streams() {
+		lead := g.rowsFor(p, own, relays, now)
+		if ops {
+			g.journalTo(p, pages, now, lead, &sum)
+		} else if len(lead) > 0 {
+			g.sendAll(p, lead)
+		}
+	}
+	if own != nil {
+		g.datagramRows(own)
+	}
+	if !ops {
+		return
+	}
+	o.opsDirty, o.stuck = sum.stuck, sum.stuck
+	switch {
+	case sum.stuck:
+		o.opsAt = now.Add(2 * g.cfg.OpsEvery)
+	case sum.most > manyOps: // busy: fewer, larger frames
+		o.opsDirty = true
+		o.opsAt = now.Add(jitter(g.cfg.OpsEvery * 5))
+	}
+}
+
+// gather is how long the first change waits for what arises with it: a request's
+// row and its placement leave in one record.
+const gather = time.Millisecond
+
+// tableVersion is the wire version from which on streams have tables.
+const tableVersion = 2
+
+// rowsFor are the frames of rows for one peer: ours, and those it does not hear
+// from their origins and has not passed on to us itself.
+func (g *Gossip) rowsFor(p *peer, own *wire.Rows, relays []*load, now time.Time) []wire.Frame {
+	o := &g.out
+	o.loads, o.frames = o.loads[:0], o.frames[:0]
+	if own != nil {
+		o.loads = append(o.loads, *own)
+	}
+	g.mu.Lock()
+	if now.Sub(p.upAt) >= relayAfter {
+		for _, l := range relays {
+			if p.needs(l.rows.Boot, "") && p.has[l.rows.Boot] < l.rows.Seq {
+				o.loads = append(o.loads, l.message())
+			}
+		}
+	}
+	if p.again {
+		p.again = false
+		p.told.Reset()
+	}
+	onTable := p.speak >= tableVersion
+	g.mu.Unlock()
+	if len(o.loads) == 0 {
+		return nil
+	}
+	o.rowsBuf = o.rowsBuf[:0]
+	if onTable {
+		o.rowsBuf = p.told.AppendLoads(o.rowsBuf, o.loads)
+		return append(o.frames, wire.Frame{Kind: wire.KindStreamRows, Payload: o.rowsBuf})
+	}
+	for i := range o.loads {
+		at := len(o.rowsBuf)
+		o.rowsBuf = wire.AppendRows(o.rowsBuf, &o.loads[i])
+		o.frames = append(o.frames, wire.Frame{Kind: wire.KindRows, Payload: o.rowsBuf[at:len(o.rowsBuf):len(o.rowsBuf)]})
+	}
+	return o.frames
+}
+
+// changedRows is the message of the replicas whose own row (load, failures) changed
+// since it was last told; nil: none.
+func (g *Gossip) changedRows(now time.Time) *wire.Rows {
 	o := &g.out
 	o.rows = o.rows[:0]
 	seen := 0
@@ -67,7 +178,7 @@ func (g *Gossip) changedRows(now time.Time) bool {
 		o.rows = g.vanished(o.rows)
 	}
 	if len(o.rows) == 0 {
-		return false
+		return nil
 	}
 	for _, row := range o.rows {
 		if row == (state.Row{Replica: row.Replica}) {
@@ -76,8 +187,7 @@ func (g *Gossip) changedRows(now time.Time) bool {
 			o.told[row.Replica] = row
 		}
 	}
-	g.sendRows(now, false, o.rows)
-	return true
+	return g.ownRows(now, false)
 }
 
 // vanished appends zero rows for replicas that were told of and are not listed any
@@ -92,8 +202,9 @@ func (g *Gossip) vanished(rows []state.Row) []state.Row {
 	return rows
 }
 
-// fullRows tells all there is: the repair of what was lost, and a sign of life.
-func (g *Gossip) fullRows(now time.Time) {
+// fullRows is the message of all there is: the repair of what was lost, and a sign
+// of life.
+func (g *Gossip) fullRows(now time.Time) *wire.Rows {
 	o := &g.out
 	clear(o.versions)
 	for _, p := range g.store.View().Pools {
@@ -106,32 +217,35 @@ func (g *Gossip) fullRows(now time.Time) {
 	for _, row := range o.rows {
 		o.told[row.Replica] = row
 	}
-	g.sendRows(now, true, o.rows)
+	return g.ownRows(now, true)
 }
 
-// datagramRows bounds the rows of one datagram, which should fit a packet.
-const datagramRows = 24
-
-// sendRows gives rows to every stream, and to alive members without one in
-// datagrams: absolute values, so that each helps whichever arrives.
-func (g *Gossip) sendRows(now time.Time, full bool, rows []state.Row) {
+// ownRows makes the next message of what stands in the outbox.
+func (g *Gossip) ownRows(now time.Time, full bool) *wire.Rows {
 	o := &g.out
-	m := wire.Rows{Sent: g.clock.Since(now), Rows: state.Rows{
-		Router: g.cfg.Self, Boot: g.boot, Full: full, FactsIndex: g.store.View().Facts.Index, Rows: rows,
-	}}
 	o.seq++
-	m.Seq = o.seq
-	o.buf = wire.AppendRows(o.buf[:0], &m)
-	g.all(wire.KindRows, o.buf)
+	return &wire.Rows{Sent: g.clock.Since(now), Rows: state.Rows{
+		Router: g.cfg.Self, Boot: g.boot, Seq: o.seq, Full: full, FactsIndex: g.store.View().Facts.Index, Rows: o.rows,
+	}}
+}
+
+// rowsPerDatagram bounds the rows of one datagram, which should fit a packet.
+const rowsPerDatagram = 24
+
+// datagramRows gives rows to alive members without a stream: absolute values, so
+// that each helps whichever arrives.
+func (g *Gossip) datagramRows(own *wire.Rows) {
+	o := &g.out
 	if len(o.unheard) == 0 {
 		return
 	}
-	parts := slices.Collect(slices.Chunk(rows, datagramRows))
+	m := *own
+	parts := slices.Collect(slices.Chunk(own.Rows.Rows, rowsPerDatagram))
 	if len(parts) == 0 {
 		parts = [][]state.Row{nil}
 	}
 	for i, part := range parts {
-		m.Rows.Rows, m.Full = part, full && len(parts) == 1
+		m.Rows.Rows, m.Full = part, own.Full && len(parts) == 1
 		if i > 0 {
 			o.seq++
 			m.Seq = o.seq

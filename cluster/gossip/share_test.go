@@ -199,3 +199,25 @@ func TestLossAndDelay(t *testing.T) {
 		})
 	})
 }
+
+// The second of two that start at about the same time is given the first one's
+// snapshot, and what came since before it calls itself ready.
+func TestASnapshotGivenAgainIsCaughtUpBeforeReady(t *testing.T) {
+	bubble(t, func(t *testing.T, n *simnet.Net) {
+		r := group(t, n, 2, options{})
+		time.Sleep(5 * time.Second)
+		first := start(t, options{n: n, host: "r8", join: []string{"r0"}})
+		within(t, time.Second, "ready", first.isReady)
+		var marks [][]prefix.Mark
+		for i := range 400 {
+			marks = append(marks, r[1].learn(i%replicas, 3))
+		}
+		second := start(t, options{n: n, host: "r9", join: []string{"r0"}})
+		within(t, time.Second, "ready", second.isReady)
+		for i, m := range marks {
+			if second.knows(i%replicas, m) != 3 {
+				t.Fatalf("prefix %d of %d is not known when ready", i, len(marks))
+			}
+		}
+	})
+}

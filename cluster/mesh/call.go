@@ -76,7 +76,7 @@ func (m *Mesh) Call(ctx context.Context, to state.RouterID, method string, paylo
 		s.mu.Unlock()
 	}()
 	b := wire.AppendCall(nil, &wire.Call{ID: id, Method: method, Payload: payload})
-	if !s.send(wire.KindCall, b, m.cfg.QueueBytes+callBytes) {
+	if !s.send(m.cfg.QueueBytes+callBytes, wire.Frame{Kind: wire.KindCall, Payload: b}) {
 		return nil, ErrBusy
 	}
 	select {
@@ -139,7 +139,7 @@ func (s *session) reply(r *wire.Reply) {
 	if len(r.Payload) > wire.MaxFrame-4<<10-len(r.Err) {
 		r.Code, r.Err, r.Payload = codeError, "answer too large", nil
 	}
-	if !s.send(wire.KindReply, wire.AppendReply(nil, r), s.m.cfg.QueueBytes+callBytes) {
+	if !s.send(s.m.cfg.QueueBytes+callBytes, wire.Frame{Kind: wire.KindReply, Payload: wire.AppendReply(nil, r)}) {
 		s.m.metrics.drop("reply")
 	}
 }

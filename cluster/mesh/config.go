@@ -22,6 +22,7 @@ type Config struct {
 	Name    string        // for people
 	Cluster string        // label; routers of another are refused
 	Scheme  string        // of prefix hashing; routers of another are refused
+	Version uint64        // wire version to offer; default wire.Version
 	ID      func() string // committed cluster id, empty while there is none; nil: never
 
 	Secret [][]byte    // shared keys, the one to use first; empty: none; see SetSecrets
@@ -74,6 +75,9 @@ func (c *Config) setDefaults() {
 	def(&c.Grace, 3*time.Second)
 	if c.QueueBytes == 0 {
 		c.QueueBytes = 4 << 20
+	}
+	if c.Version == 0 {
+		c.Version = wire.Version
 	}
 	if c.ID == nil {
 		c.ID = func() string { return "" }

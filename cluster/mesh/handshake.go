@@ -144,7 +144,7 @@ func (h *handshake) hello(proto byte) (wire.Hello, error) {
 	c := &h.m.cfg
 	hello := wire.Hello{
 		Router: c.Self, Boot: c.Boot, Name: c.Name, Cluster: c.Cluster, ClusterID: c.ID(),
-		MinVersion: wire.MinVersion, Version: wire.Version, Scheme: c.Scheme, Proto: proto,
+		MinVersion: wire.MinVersion, Version: c.Version, Scheme: c.Scheme, Proto: proto,
 		Nonce: make([]byte, 32),
 	}
 	if _, err := rand.Read(hello.Nonce); err != nil {
@@ -262,7 +262,7 @@ func (h *handshake) check() error {
 	c, p := &h.m.cfg, &h.peer
 	id := c.ID()
 	switch {
-	case p.Version < wire.MinVersion || p.MinVersion > wire.Version:
+	case p.Version < wire.MinVersion || p.MinVersion > c.Version:
 		return refused(ReasonVersion)
 	case p.Cluster != c.Cluster:
 		return refused(ReasonCluster)

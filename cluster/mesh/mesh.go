@@ -133,7 +133,14 @@ func (m *Mesh) peer(id state.RouterID) *peer {
 // when there is no stream. The payload is copied.
 func (m *Mesh) Send(to state.RouterID, k wire.Kind, payload []byte) bool {
 	s := m.session(to)
-	return s != nil && s.send(k, payload, m.cfg.QueueBytes)
+	return s != nil && s.send(m.cfg.QueueBytes, wire.Frame{Kind: k, Payload: payload})
+}
+
+// SendAll is Send for several frames, of which all are queued or none, and which
+// leave together.
+func (m *Mesh) SendAll(to state.RouterID, frames ...wire.Frame) bool {
+	s := m.session(to)
+	return s != nil && s.send(m.cfg.QueueBytes, frames...)
 }
 
 // ClusterID is the committed cluster id that a connected peer named when its

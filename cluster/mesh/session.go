@@ -154,25 +154,31 @@ func (s *session) close(err error) {
 	}
 }
 
-// send queues one frame unless more than limit bytes wait.
-func (s *session) send(k wire.Kind, payload []byte, limit int) bool {
-	if len(payload) > wire.MaxFrame {
-		s.m.metrics.drop("too_large")
-		s.drops.Add(1)
-		return false
+// send queues frames, all or none, unless more than limit bytes wait.
+func (s *session) send(limit int, frames ...wire.Frame) bool {
+	size := 0
+	for i := range frames {
+		if len(frames[i].Payload) > wire.MaxFrame {
+			s.m.metrics.drop("too_large")
+			s.drops.Add(1)
+			return false
+		}
+		size += len(frames[i].Payload) + wire.HeaderSize
 	}
 	s.mu.Lock()
 	if s.closed {
 		s.mu.Unlock()
 		return false
 	}
-	if len(s.pending)+len(payload)+wire.HeaderSize > limit {
+	if len(s.pending)+size > limit {
 		s.mu.Unlock()
 		s.m.metrics.drop("queue")
 		s.drops.Add(1)
 		return false
 	}
-	s.pending = wire.AppendFrame(s.pending, k, payload)
+	for i := range frames {
+		s.pending = wire.AppendFrame(s.pending, frames[i].Kind, frames[i].Payload)
+	}
 	s.mu.Unlock()
 	select {
 	case s.wake <- struct{}{}:
@@ -195,7 +201,7 @@ func (s *session) write() {
 			return
 		case <-t.C:
 			t.Reset(jitter(s.m.cfg.Idle / 4))
-			s.send(wire.KindPing, wire.AppendPing(nil, time.Since(s.since)), s.m.cfg.QueueBytes+callBytes)
+			s.send(s.m.cfg.QueueBytes+callBytes, wire.Frame{Kind: wire.KindPing, Payload: wire.AppendPing(nil, time.Since(s.since))})
 			continue
 		case <-s.wake:
 		}
@@ -263,7 +269,7 @@ func (s *session) read(ctx context.Context) error {
 		}
 		switch head.Kind {
 		case wire.KindPing:
-			s.send(wire.KindPong, payload, s.m.cfg.QueueBytes+callBytes)
+			s.send(s.m.cfg.QueueBytes+callBytes, wire.Frame{Kind: wire.KindPong, Payload: payload})
 		case wire.KindPong:
 			if at, err := dec.Ping(payload); err == nil {
 				s.measured(time.Since(s.since) - at)

@@ -21,13 +21,19 @@ const (
 // ErrMalformed is what every decoding error wraps.
 var ErrMalformed = errors.New("malformed message")
 
-// encoder appends fields. Strings and boot ids that repeat in one message are
-// written once and then referred to.
+// encoder appends fields. Strings and boot ids that repeat in one message, or on
+// one stream, are written once and then referred to.
 type encoder struct {
-	b       []byte
-	strings []string
-	index   map[string]int // only once there are many
-	boots   []state.BootID
+	b    []byte
+	told *names // nil: of this message alone, in own
+	own  names
+}
+
+func (e *encoder) names() *names {
+	if e.told != nil {
+		return e.told
+	}
+	return &e.own
 }
 
 func (e *encoder) uint(v uint64)            { e.b = binary.AppendUvarint(e.b, v) }
@@ -59,49 +65,27 @@ func (e *encoder) str(s string) {
 	if len(s) > maxString {
 		s = s[:maxString]
 	}
-	if i, ok := e.find(s); ok {
+	n := e.names()
+	if i, ok := n.find(s); ok {
 		e.uint(uint64(i) + 1)
 		return
 	}
 	e.uint(0)
 	e.uint(uint64(len(s)))
 	e.b = append(e.b, s...)
-	e.strings = append(e.strings, s)
-	if e.index != nil {
-		e.index[s] = len(e.strings) - 1
-	}
-}
-
-func (e *encoder) find(s string) (int, bool) {
-	if e.index == nil && len(e.strings) > 16 {
-		e.index = make(map[string]int, 2*len(e.strings))
-		for i, t := range e.strings {
-			e.index[t] = i
-		}
-	}
-	if e.index != nil {
-		i, ok := e.index[s]
-		return i, ok
-	}
-	for i, t := range e.strings {
-		if t == s {
-			return i, true
-		}
-	}
-	return 0, false
+	n.add(s)
 }
 
 // boot writes a boot id like str does a string.
 func (e *encoder) boot(b state.BootID) {
-	for i, t := range e.boots {
-		if t == b {
-			e.uint(uint64(i) + 1)
-			return
-		}
+	n := e.names()
+	if i, ok := n.findBoot(b); ok {
+		e.uint(uint64(i) + 1)
+		return
 	}
 	e.uint(0)
 	e.fixed(uint64(b))
-	e.boots = append(e.boots, b)
+	n.addBoot(b)
 }
 
 // item writes what f appends, preceded by its length.
@@ -145,12 +129,22 @@ func (d *Decoder) intern(b []byte) string {
 
 // reader takes fields off a message. After the first fault every field is zero.
 type reader struct {
-	dec     *Decoder
-	b       []byte
-	err     error
-	strings []string
-	boots   []state.BootID
+	dec  *Decoder
+	b    []byte
+	err  error
+	told *names // nil: of this message alone, in own
+	own  names
 }
+
+func (r *reader) names() *names {
+	if r.told != nil {
+		return r.told
+	}
+	return &r.own
+}
+
+// more says that fields follow which an older sender leaves out.
+func (r *reader) more() bool { return r.err == nil && len(r.b) > 0 }
 
 func (r *reader) fail(what string) {
 	if r.err == nil {
@@ -237,12 +231,13 @@ func (r *reader) take(n uint64) []byte {
 func (r *reader) bytes() []byte { return r.take(r.uint()) }
 
 func (r *reader) str() string {
+	t := r.names()
 	if i := r.uint(); i > 0 {
-		if i > uint64(len(r.strings)) {
+		if i > uint64(len(t.strings)) {
 			r.fail("string reference")
 			return ""
 		}
-		return r.strings[i-1]
+		return t.strings[i-1]
 	}
 	n := r.uint()
 	if n > maxString {
@@ -254,21 +249,22 @@ func (r *reader) str() string {
 		return ""
 	}
 	s := r.dec.intern(b)
-	r.strings = append(r.strings, s)
+	t.strings = append(t.strings, s)
 	return s
 }
 
 func (r *reader) boot() state.BootID {
+	t := r.names()
 	if i := r.uint(); i > 0 {
-		if i > uint64(len(r.boots)) {
+		if i > uint64(len(t.boots)) {
 			r.fail("boot reference")
 			return 0
 		}
-		return r.boots[i-1]
+		return t.boots[i-1]
 	}
 	b := state.BootID(r.fixed())
 	if r.err == nil {
-		r.boots = append(r.boots, b)
+		t.boots = append(t.boots, b)
 	}
 	return b
 }

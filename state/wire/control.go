@@ -168,6 +168,10 @@ type Beacon struct {
 	Hears    []state.BootID
 	Leaving  bool   // it goes on its own wish: its last word
 	Addr     string // of its membership port, host:port
+
+	// Since version 2; not written for an older one:
+	Version uint64 // wire version of the sender, at least 1
+	Same    bool   // Hears is what it was in the beacon before, and left out
 }
 
 // maxHears bounds the routers one beacon names.
@@ -188,6 +192,10 @@ func AppendBeacon(dst []byte, m *Beacon) []byte {
 	}
 	e.bool(m.Leaving)
 	e.str(m.Addr)
+	if m.Version >= 2 {
+		e.uint(m.Version)
+		e.bool(m.Same)
+	}
 	return e.b
 }
 
@@ -210,6 +218,11 @@ func (d *Decoder) Beacon(b []byte) (m Beacon, err error) {
 	}
 	m.Leaving = r.bool()
 	m.Addr = r.str()
+	m.Version = 1
+	if r.more() {
+		m.Version = max(2, r.uint())
+		m.Same = r.bool()
+	}
 	return m, r.err
 }
 

@@ -18,7 +18,7 @@ package wire
 // Version is the wire version this release writes; MinVersion is the oldest that
 // it reads.
 const (
-	Version    = 1
+	Version    = 2
 	MinVersion = 1
 )
 
@@ -43,6 +43,8 @@ const (
 	KindBeacon        Kind = 22
 	KindBeaconReply   Kind = 23
 	KindLessons       Kind = 24
+	KindStreamRows    Kind = 25 // since version 2, instead of KindRows where there is a stream
+	KindStreamOps     Kind = 26 // since version 2, instead of KindOps
 )
 
 var kindNames = map[Kind]string{
@@ -50,6 +52,7 @@ var kindNames = map[Kind]string{
 	KindCall: "call", KindReply: "reply", KindRows: "rows", KindReadings: "readings", KindOps: "ops",
 	KindResume: "resume", KindSnapshotChunk: "snapshot_chunk", KindSnapshotEnd: "snapshot_end",
 	KindBeacon: "beacon", KindBeaconReply: "beacon_reply", KindLessons: "lessons",
+	KindStreamRows: "stream_rows", KindStreamOps: "stream_ops",
 }
 
 // String is the kind's name as metrics show it; "unknown" for a later release's.

@@ -88,3 +88,9 @@ func (f *FrameReader) Next() (Header, []byte, error) {
 	}
 	return h, f.buf, nil
 }
+
+// Frame is a frame to send.
+type Frame struct {
+	Kind    Kind
+	Payload []byte
+}

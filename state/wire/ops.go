@@ -14,9 +14,11 @@ import (
 // written as differences to the op before, replica and boot ids once. The zero
 // value is empty and ready.
 type OpBatch struct {
-	e    encoder
-	n    int
-	prev opBase
+	e     encoder
+	n     int
+	prev  opBase
+	table *Table // of a stream; see On
+	head  []byte
 }
 
 // opBase is what differences are taken to.
@@ -43,8 +45,9 @@ func (b *OpBatch) Size() int { return len(b.e.b) }
 
 // Reset empties the batch and keeps its memory.
 func (b *OpBatch) Reset() {
-	b.e = encoder{b: b.e.b[:0], strings: b.e.strings[:0], boots: b.e.boots[:0]}
-	b.n, b.prev = 0, opBase{}
+	b.e.b, b.e.told = b.e.b[:0], nil
+	b.e.own.clear()
+	b.n, b.prev, b.table = 0, opBase{}, nil
 }
 
 // Add appends one op. Fields that mean nothing for its kind do not travel.
@@ -202,23 +205,31 @@ const (
 func (d *Decoder) Ops(b []byte) (m Ops, err error) {
 	r := reader{dec: d, b: b}
 	m.From, m.Next = r.uint(), r.uint()
+	var prev opBase
+	r.ops(&m, &prev)
+	if r.err != nil {
+		return Ops{}, r.err
+	}
+	return m, nil
+}
+
+// ops reads the list of ops, each written as the difference to the one before.
+func (r *reader) ops(m *Ops, prev *opBase) {
 	n := r.list()
 	m.Ops = make([]sketch.Op, 0, min(n, 1+len(r.b)/minOp))
-	var prev opBase
 	for range n {
 		var op sketch.Op
 		known := false
-		r.item(func() { known = r.op(&op, &prev) })
-		if r.err != nil {
-			return Ops{}, r.err
-		}
-		if !known {
+		r.item(func() { known = r.op(&op, prev) })
+		switch {
+		case r.err != nil:
+			return
+		case known:
+			m.Ops = append(m.Ops, op)
+		default:
 			m.Unknown++
-			continue
 		}
-		m.Ops = append(m.Ops, op)
 	}
-	return m, r.err
 }
 
 // op reads one op. Of an unknown kind it reads what all kinds begin with, so that

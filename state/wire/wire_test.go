@@ -158,7 +158,7 @@ func TestEveryMessageComesBackAsItWas(t *testing.T) {
 		same(t, got, m, err)
 	})
 	f("control", func(t *rapid.T) {
-		beacon := Beacon{Router: "r1", Boot: genBoot(t, "boot"), Sent: genDuration(t, "sent"), UDPQuiet: true, Hears: []state.BootID{1, 2}, Leaving: rapid.Bool().Draw(t, "leaving"), Addr: genID(t, "addr")}
+		beacon := Beacon{Router: "r1", Boot: genBoot(t, "boot"), Sent: genDuration(t, "sent"), UDPQuiet: true, Hears: []state.BootID{1, 2}, Leaving: rapid.Bool().Draw(t, "leaving"), Addr: genID(t, "addr"), Version: 2 + rapid.Uint64Range(0, 9).Draw(t, "version"), Same: rapid.Bool().Draw(t, "same")}
 		b, err := d.Beacon(AppendBeacon(nil, &beacon))
 		same(t, b, beacon, err)
 		reply := BeaconReply{Boot: 7, Sent: beacon.Sent}
@@ -295,7 +295,7 @@ func TestMetaFitsItsBound(t *testing.T) {
 
 func TestKindsHaveNames(t *testing.T) {
 	seen := map[string]bool{}
-	for _, r := range [][2]Kind{{KindHello, KindReply}, {KindRows, KindLessons}} {
+	for _, r := range [][2]Kind{{KindHello, KindReply}, {KindRows, KindStreamOps}} {
 		for k := r[0]; k <= r[1]; k++ {
 			if name := k.String(); name == "unknown" || seen[name] {
 				t.Errorf("kind %d is called %q", k, name)
