@@ -21,6 +21,11 @@ func (b BootID) String() string {
 // else its normalised URL and data-parallel rank.
 type ReplicaID string
 
+// OfRank is the id of one data-parallel rank of the process that id names.
+func (id ReplicaID) OfRank(rank int) ReplicaID {
+	return id + ReplicaID("#"+strconv.Itoa(rank))
+}
+
 // Slot is this router's dense number for a replica. A Slot is never given to a
 // second replica within one process, so a stale one can only miss.
 type Slot uint32

@@ -1,6 +1,10 @@
 package state
 
-import "time"
+import (
+	"strconv"
+	"strings"
+	"time"
+)
 
 // Role says which part of a request a replica serves.
 type Role string
@@ -38,7 +42,10 @@ type PoolSpec struct {
 	Isolation     string // none | tenant
 	APIKeyEnv     string // environment variable with the credential sent to engines
 	SharedKV      bool
-	DPRanks       int
+	// DPRanks is how many data-parallel ranks are behind each URL of the pool. From 2
+	// on a Store makes that many replicas of one that is listed: each has a cache of
+	// its own and is asked for by its rank.
+	DPRanks int
 
 	SLOTTFT time.Duration
 	SLOITL  time.Duration
@@ -89,4 +96,41 @@ type Replica struct {
 	Engine EngineKind // as configured; readings carry the detected kind
 	Rank   int        // data-parallel rank, 0 when there is only one
 	Source Source
+}
+
+// Process is the id of the process that a replica is, or is a rank of: what
+// discovery, the facts and operators name.
+func (r *Replica) Process() ReplicaID {
+	if id, ok := strings.CutSuffix(string(r.ID), "#"+strconv.Itoa(r.Rank)); ok {
+		return ReplicaID(id)
+	}
+	return r.ID
+}
+
+// maxRanks bounds the data-parallel ranks behind one URL.
+const maxRanks = 1024
+
+// expandRanks replaces processes by their ranks where their pool has several.
+func expandRanks(pools []PoolSpec, list map[ReplicaID]Replica) map[ReplicaID]Replica {
+	ranks := map[string]int{}
+	for i := range pools {
+		if n := min(pools[i].DPRanks, maxRanks); n > 1 {
+			ranks[pools[i].Name] = n
+		}
+	}
+	if len(ranks) == 0 {
+		return list
+	}
+	out := make(map[ReplicaID]Replica, len(list))
+	for id, r := range list {
+		n := ranks[r.Pool]
+		if n == 0 {
+			out[id] = r
+		}
+		for i := range n {
+			r.ID, r.Rank = id.OfRank(i), i
+			out[r.ID] = r
+		}
+	}
+	return out
 }

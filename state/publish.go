@@ -65,6 +65,7 @@ func (s *Store) relist() {
 		r.ID, r.Source = id, SourceCommitted
 		want[id] = r
 	}
+	want = expandRanks(s.pools, want)
 	for id, e := range s.entries {
 		if _, ok := want[id]; !ok {
 			s.unlist(id, e)
@@ -96,6 +97,7 @@ func (s *Store) relist() {
 func (s *Store) unlist(id ReplicaID, e *entry) {
 	delete(s.entries, id)
 	delete(s.drains, id)
+	delete(s.drains, e.replica.Process())
 	delete(s.slots, id)
 	if e.cell.Load() != (Load{}) {
 		s.ghosts[id] = e.cell
@@ -158,6 +160,9 @@ func (s *Store) publishAll(v *View) {
 		p := v.Pools[i]
 		e.place = place{i, int32(len(p.Replicas))}
 		v.index.replicas[id] = e.place
+		if of := e.replica.Process(); of != id && e.replica.Rank == 0 {
+			v.index.replicas[of] = e.place // operators name processes
+		}
 		p.Replicas = append(p.Replicas, s.replicaView(e))
 	}
 }
@@ -227,10 +232,12 @@ func (s *Store) replicaView(e *entry) *ReplicaView {
 		AddedAt: e.addedAt, DownSince: e.downSince, DownReaders: len(e.downReaders),
 		OthersFailures: e.failed, rows: e.rows,
 	}
-	if d, ok := s.facts.Draining[e.replica.ID]; ok {
-		rv.Draining, rv.DrainReason = true, d.Reason
-	} else if reason, ok := s.drains[e.replica.ID]; ok {
-		rv.Draining, rv.DrainReason = true, reason
+	for _, id := range [2]ReplicaID{e.replica.ID, e.replica.Process()} {
+		if d, ok := s.facts.Draining[id]; ok {
+			rv.Draining, rv.DrainReason = true, d.Reason
+		} else if reason, ok := s.drains[id]; ok && !rv.Draining {
+			rv.Draining, rv.DrainReason = true, reason
+		}
 	}
 	return rv
 }

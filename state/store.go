@@ -121,6 +121,7 @@ func (s *Store) Batch(f func()) {
 func (s *Store) SetPools(specs []PoolSpec) {
 	s.change(func() {
 		s.pools = slices.Clone(specs)
+		s.relist() // ranks are of the pool
 		s.pending.listing = true
 	})
 }
@@ -187,8 +188,8 @@ func (s *Store) SetWeights(w *Weights) {
 	}
 }
 
-// SetDrain marks a replica as draining on this router alone, or ends that. The
-// committed facts may drain it too.
+// SetDrain marks a replica, or all ranks of a process, as draining on this router
+// alone, or ends that. The committed facts may drain it too.
 func (s *Store) SetDrain(id ReplicaID, on bool, reason string) {
 	s.change(func() {
 		if on {
@@ -196,8 +197,10 @@ func (s *Store) SetDrain(id ReplicaID, on bool, reason string) {
 		} else {
 			delete(s.drains, id)
 		}
-		if e := s.entries[id]; e != nil {
-			s.pending.mark(e)
+		for _, e := range s.entries {
+			if e.replica.ID == id || e.replica.Process() == id {
+				s.pending.mark(e)
+			}
 		}
 	})
 }

@@ -112,7 +112,8 @@ func (v *View) Pool(model string) *PoolView {
 	return nil
 }
 
-// Replica finds a replica by id, or nil.
+// Replica finds a replica by id, or nil. The id of a process with several ranks
+// finds its first one.
 func (v *View) Replica(id ReplicaID) *ReplicaView {
 	if v.index == nil {
 		return nil
