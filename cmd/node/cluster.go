@@ -23,14 +23,11 @@ const (
 
 // newCluster makes mesh, gossip, consensus and the reader of engines.
 func (n *Node) newCluster() error {
-	secret, err := readSecret(n.cfg.Cluster.SecretFile)
+	keys, err := readSecrets(n.cfg.Cluster.SecretFile, maxSecrets)
 	if err != nil {
-		return err
+		return fmt.Errorf("cluster.secret_file: %w", err)
 	}
-	var keys [][]byte
-	if secret != nil {
-		keys = [][]byte{secret}
-	}
+	n.keys = keys
 	members, err := n.listen("listen.cluster", n.cfg.Listen.Cluster)
 	if err != nil {
 		return err

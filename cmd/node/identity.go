@@ -68,19 +68,3 @@ func writeFile(path string, b []byte) error {
 	}
 	return err
 }
-
-// readSecret reads the cluster's shared secret; empty path: none.
-func readSecret(path string) ([]byte, error) {
-	if path == "" {
-		return nil, nil
-	}
-	b, err := os.ReadFile(path)
-	if err != nil {
-		return nil, fmt.Errorf("cluster.secret_file: %w", err)
-	}
-	secret := []byte(strings.TrimSpace(string(b)))
-	if len(secret) < 16 {
-		return nil, fmt.Errorf("cluster.secret_file: %s holds fewer than 16 bytes: make one with 'openssl rand -hex 32'", path)
-	}
-	return secret, nil
-}

@@ -54,6 +54,7 @@ type Node struct {
 	console *console.Server
 	meter   *meter
 	opinion *opinions
+	keys    [][]byte // shared, the one to use first; only newCluster and watchKeys touch it
 
 	apiListener, adminListener net.Listener
 	clusterAddr                string // where others reach memberlist; the mesh is on the next port
@@ -177,11 +178,11 @@ func (n *Node) newConsole() (err error) {
 	}
 	token := ""
 	if f := n.cfg.Admin.TokenFile; f != "" {
-		secret, err := readSecret(f)
+		list, err := readSecrets(f, 1)
 		if err != nil {
 			return fmt.Errorf("admin.token_file: %w", err)
 		}
-		token = string(secret)
+		token = string(list[0])
 	}
 	n.console = console.New(console.Config{
 		Listener: n.adminListener, Token: token, Log: n.log,
@@ -225,6 +226,7 @@ func (n *Node) Run(ctx context.Context) error {
 	p.add("console", 5*time.Second, n.console.Run)
 	p.add("mesh", 5*time.Second, n.mesh.Run)
 	p.add("gossip", 5*time.Second, n.gossip.Run)
+	p.add("shared keys", time.Second, n.watchKeys)
 	p.add("consensus", 15*time.Second, n.raft.Run)
 	p.add("observe", 5*time.Second, n.observe.Run)
 	p.add("balance", time.Second, n.balance.Run)

@@ -99,9 +99,15 @@ func (c *Config) validate(v *faults) {
 // on this machine.
 func (c *Config) CheckFiles() error {
 	v := &faults{}
-	for key, path := range map[string]string{"cluster.secret_file": c.Cluster.SecretFile, "admin.token_file": c.Admin.TokenFile} {
-		if _, err := readSecret(path); err != nil {
-			v.add(key, "%v", err)
+	for _, f := range []struct {
+		key, path string
+		most      int
+	}{
+		{"cluster.secret_file", c.Cluster.SecretFile, maxSecrets},
+		{"admin.token_file", c.Admin.TokenFile, 1},
+	} {
+		if _, err := readSecrets(f.path, f.most); err != nil {
+			v.add(f.key, "%v", err)
 		}
 	}
 	return v.err()
