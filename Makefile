@@ -74,6 +74,10 @@ bench-rivals: ## our prefix index beside a radix tree and a map of block hashes:
 bench-memory: build ## a router's memory: idle, per stream, per sketch entry, over a million unique prompts (some 20 minutes)
 	$(GO) run ./test/bench/memory -bin $(BIN)
 
+.PHONY: bench-k01
+bench-k01: build ## hit rate by number of routers, restarts and joins on a shared-prefix workload (about an hour; -quick: 3 minutes)
+	$(GO) run ./test/bench/k01 -bin $(BIN)
+
 .PHONY: cover
 cover: ## test coverage per function
 	$(GO) test -coverprofile cover.out ./... && $(GO) tool cover -func cover.out | tail -40
