@@ -77,7 +77,11 @@ type CoreConfig struct {
 	// Sample takes the prompt of a pick now and then, to be judged by others. It is
 	// called on the request path and must not block; nil: nobody.
 	Sample func(Question)
-	Now    func() time.Time
+	// Loads hears what vLLM tells of its load with an answer: KV use 0..1 and waiting
+	// requests, negative where unknown. It is called on the request path and must not
+	// block; nil: it is not asked for.
+	Loads func(r *state.ReplicaView, now time.Time, kvUsage, waiting float64)
+	Now   func() time.Time
 }
 
 // Validate reports what is missing.
@@ -106,6 +110,7 @@ type Core struct {
 	reporter Reporter
 	counted  func(model string, depth prefix.Mark, tokens int)
 	sample   func(Question)
+	loads    func(r *state.ReplicaView, now time.Time, kvUsage, waiting float64)
 	sampleAt atomic.Int64 // Unix nanoseconds: when the next sample is due
 	now      func() time.Time
 	metrics  *metrics
@@ -121,7 +126,7 @@ func newCore(cfg CoreConfig, picks int, m *metrics) *Core {
 	}
 	return &Core{
 		store: cfg.Store, picker: cfg.Picker, ratios: cfg.Ratios, index: cfg.Index, cal: cfg.Calibration,
-		reporter: cfg.Reporter, counted: cfg.Counted, sample: cfg.Sample, now: cfg.Now, metrics: m, picks: newPicks(picks), started: time.Now(),
+		reporter: cfg.Reporter, counted: cfg.Counted, sample: cfg.Sample, loads: cfg.Loads, now: cfg.Now, metrics: m, picks: newPicks(picks), started: time.Now(),
 		jobs: sync.Pool{New: func() any { return &Job{} }},
 	}
 }
@@ -229,10 +234,14 @@ func (j *Job) Next() (*state.ReplicaView, error) {
 	if p := v.Pool(j.model); p != nil {
 		j.pool = p // replicas may have come and gone since the last attempt
 	}
-	j.req.Pool, j.req.Exclude = j.pool, j.tried
+	j.req.Pool, j.req.Exclude = j.pool, j.siblings()
 	began := time.Now()
 	now := c.now()
 	err := c.picker.Pick(&j.choice, &j.req, v, now)
+	if err != nil && len(j.req.Exclude) > len(j.tried) {
+		j.req.Exclude = j.tried // a sibling is better than none
+		err = c.picker.Pick(&j.choice, &j.req, v, now)
+	}
 	c.metrics.pick.Observe(time.Since(began).Seconds())
 	if err != nil {
 		return nil, refusal(err)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/valyala/fasthttp"
 
+	engines "github.com/hearsay-llm/hearsay/proxy/engine"
 	"github.com/hearsay-llm/hearsay/state"
 )
 
@@ -52,8 +53,8 @@ var downstreamFields = map[string]bool{
 var downstreamPrefixes = []string{"x-ratelimit-", "ratelimit"}
 
 // appendFields appends the header lines that go to a replica. rank is its
-// data-parallel rank, -1 for an engine with one.
-func appendFields(dst []byte, h *fasthttp.RequestHeader, id string, client net.Addr, key string, rank int) []byte {
+// data-parallel rank, -1 for an engine with one; load asks for the engine's load.
+func appendFields(dst []byte, h *fasthttp.RequestHeader, id string, client net.Addr, key string, rank int, load bool) []byte {
 	line := func(name string, value []byte) {
 		dst = append(dst, name...)
 		dst = append(dst, ": "...)
@@ -78,7 +79,10 @@ func appendFields(dst []byte, h *fasthttp.RequestHeader, id string, client net.A
 	dst = append(dst, clientHost(client)...)
 	dst = append(dst, "\r\n"...)
 	if rank >= 0 {
-		line("X-Data-Parallel-Rank", strconv.AppendInt(nil, int64(rank), 10)) // vLLM
+		line("X-Data-Parallel-Rank", strconv.AppendInt(nil, int64(rank), 10)) // vLLM, newer SGLang
+	}
+	if load {
+		dst = append(dst, engines.LoadRequestHeader+": "+engines.LoadRequestValue+"\r\n"...)
 	}
 	if key != "" {
 		line("Authorization", append([]byte("Bearer "), key...))

@@ -240,16 +240,6 @@ func TestNoResendAfterAByte(t *testing.T) {
 	})
 }
 
-func TestDataParallelRanks(t *testing.T) {
-	g := newRig(t, loopback{t}, handlers(says(jsonAnswer(200, good))), func(_ *Config, s *poolSpec) { s.DPRanks = 2 })
-	u := g.engines[0].url
-	g.store.SetReplicas(state.SourceStatic, "chat", []state.Replica{{ID: "e1/1", URL: u, Role: state.RoleBoth, Rank: 1}})
-	g.chat(ask, "X-Data-Parallel-Rank: 7")
-	if got := g.engines[0].heads[0].Values("X-Data-Parallel-Rank"); len(got) != 1 || got[0] != "1" {
-		t.Errorf("rank %q", got)
-	}
-}
-
 // The usage we ask for is ours: an engine that refuses the field is asked without
 // it, and not again.
 func TestEngineThatRefusesStreamOptions(t *testing.T) {

@@ -116,11 +116,13 @@ func (r *request) attempt(replica *state.ReplicaView) *failure {
 	refused := false // asking for usage was
 	for {
 		r.prepare(spec, bare)
+		r.addRank(spec, replica)
 		r.x = exchange{call: r.call, pool: pool, resp: r.x.resp, waits: waits{
 			connect:   orDefault(spec.ConnectTimeout, defaultConnect),
 			firstByte: orDefault(spec.FirstByteTimeout, defaultFirstByte),
 			idle:      orDefault(spec.IdleTimeout, defaultIdle),
 		}}
+		r.out = splice(r.out[:0], r.body, r.edits)
 		out := outgoing{body: r.out}
 		r.head = appendRequest(r.head[:0], upstreamPath(r.ask.Endpoint), pool.addr, r.fields(spec, replica), out.size())
 		out.head = r.head
@@ -128,6 +130,7 @@ func (r *request) attempt(replica *state.ReplicaView) *failure {
 		if err := r.x.send(&out); err != nil {
 			return r.unsent(err)
 		}
+		r.noteLoad(spec, replica)
 		if status := r.x.resp.StatusCode(); status >= 300 || status == http.StatusNoContent {
 			f := r.rejected(status)
 			if r.usage && f.blamesUsage() {
@@ -163,7 +166,7 @@ func (r *request) fields(spec *state.PoolSpec, replica *state.ReplicaView) []byt
 	if spec.DPRanks > 1 {
 		rank = replica.Rank
 	}
-	return appendFields(make([]byte, 0, 512), &r.ctx.Request.Header, r.id, r.ctx.RemoteAddr(), r.s.keys.of(spec), rank)
+	return appendFields(make([]byte, 0, 512), &r.ctx.Request.Header, r.id, r.ctx.RemoteAddr(), r.s.keys.of(spec), rank, r.asksLoad(spec, replica))
 }
 
 // prepare splices what a replica must see differently; a bare body does not ask
@@ -178,7 +181,6 @@ func (r *request) prepare(spec *state.PoolSpec, bare bool) {
 		r.edits = r.ask.AskUsage(r.edits)
 		r.usage = len(r.edits) > n
 	}
-	r.out = splice(r.out[:0], r.body, r.edits)
 }
 
 // accept takes a good response: an event stream is looked into as far as its first
