@@ -3,9 +3,11 @@ package sketch
 import (
 	"math"
 	"sync/atomic"
+
+	"github.com/hearsay-llm/hearsay/state"
 )
 
-// entry is one mark on one replica. Lookup reads hash, use, since and state; all
+// entry is one mark on one replica. Lookup reads hash, slot, use, since and state; all
 // else is guarded by the replica's mu, under which everything is written.
 type entry struct {
 	hash  uint64
@@ -14,13 +16,14 @@ type entry struct {
 	state atomic.Uint64 // counts and flags, see below
 
 	parent     *entry
-	prev, next *entry // within the bucket of use
-	began      int64  // latest placing among its uses; dead_before kills by it
-	kids       uint32 // entries whose parent this is
-	est        uint32 // tokens between parent and this, estimated
-	scale      uint16 // measured correction of est in 1/ScaleOne; 0 = not measured
-	known      bool   // inserted, not only named by others as a parent or a touched mark
-	gone       bool   // removed from the index
+	prev, next *entry     // within the bucket of use
+	began      int64      // latest placing among its uses; dead_before kills by it
+	kids       uint32     // entries whose parent this is
+	est        uint32     // tokens between parent and this, estimated
+	slot       state.Slot // of the replica
+	scale      uint16     // measured correction of est in 1/ScaleOne; 0 = not measured
+	known      bool       // inserted, not only named by others as a parent or a touched mark
+	gone       bool       // removed from the index
 }
 
 // never is the use of an entry that was not used yet; liveAlways the horizon of

@@ -92,6 +92,8 @@ func (r *replica) rescale(hash uint64, scale uint16, count uint32) {
 		if e == nil || !e.known {
 			if l := r.owed[hash]; len(l) < maxOwed && len(r.owed) < maxOwed {
 				r.owed[hash] = append(l, owed{scale, count - n})
+			} else {
+				r.drops.Corrections++
 			}
 			return
 		}

@@ -18,6 +18,8 @@ type flight struct {
 	pend  int      // path[:pend] is still to be prefilled, path[pend:] was live
 }
 
+func (f *flight) bytes() int64 { return flightBytes + int64(cap(f.path))*8 }
+
 type flightKey struct {
 	boot state.BootID
 	id   uint64
@@ -47,6 +49,7 @@ func (r *replica) walk(dst []*entry, e *entry) []*entry {
 func (r *replica) begin(key flightKey, leaf *entry, began int64) (*flight, bool) {
 	if len(r.flights) >= r.x.bounds.Placements {
 		r.x.totals.placementsDropped.Add(1)
+		r.drops.Placements++
 		return nil, false
 	}
 	f := &flight{key: key, began: began, told: began, lost: never, path: r.walk(nil, leaf)}
@@ -61,6 +64,7 @@ func (r *replica) begin(key flightKey, leaf *entry, began int64) (*flight, bool)
 		}
 	}
 	r.flights[key] = f
+	r.inFlight += f.bytes()
 	return f, true
 }
 
@@ -79,7 +83,9 @@ func (r *replica) extend(e *entry) {
 		if !subsequence(old, path) {
 			continue // links that contradict each other: keep what is held
 		}
+		r.inFlight -= f.bytes()
 		f.path = path
+		r.inFlight += f.bytes()
 		for j, p := range path {
 			if i < len(old) && old[i] == p {
 				i++
@@ -139,6 +145,7 @@ func (r *replica) release(f *flight, p phase, t int64) {
 // letGo takes the placement's hands off its path.
 func (r *replica) letGo(f *flight) {
 	delete(r.flights, f.key)
+	r.inFlight -= f.bytes()
 	if f.lost != never {
 		r.lost--
 	}

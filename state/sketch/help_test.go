@@ -142,15 +142,11 @@ func check(t rapid.TB, x *Index) {
 		}
 		// Ops that contradict each other may leave a parent that only its children need.
 		needed := 0
-		for i := range x.table.shards {
-			for _, rs := range x.table.shards[i].m {
-				for _, rf := range rs {
-					if rf.slot == r.slot && rf.e.use.Load() == never && !held(rf.e.state.Load()) && rf.e.kids > 0 {
-						needed++
-					}
-				}
+		x.table.each(func(e *entry) {
+			if e.slot == r.slot && e.use.Load() == never && !held(e.state.Load()) && e.kids > 0 {
+				needed++
 			}
-		}
+		})
 		if heldTokens != r.ages.held || count+len(heldEntries)+needed != r.entries {
 			t.Fatalf("held %d says %d; entries %d+%d+%d says %d", heldTokens, r.ages.held, count, len(heldEntries), needed, r.entries)
 		}
@@ -158,24 +154,71 @@ func check(t rapid.TB, x *Index) {
 		r.mu.Unlock()
 	}
 	refs := 0
+	var bytes int64
 	for i := range x.table.shards {
-		for h, rs := range x.table.shards[i].m {
-			refs += len(rs)
-			set := x.table.shards[i].in[h]
-			if many := len(rs) >= manyHolders; many != (set != nil) {
-				t.Fatalf("%d holders, set %v", len(rs), set)
+		s := &x.table.shards[i]
+		bytes += int64(len(s.cells)) * cellBytes
+		marks := 0
+		for k := range s.cells {
+			c := &s.cells[k]
+			if c.hash == 0 {
+				if *c != (cell{}) {
+					t.Fatalf("a free cell holds something")
+				}
+				continue
 			}
-			for k, rf := range rs {
-				if set != nil && set[rf.slot/64]>>(rf.slot%64)&1 == 0 || k > 0 && rs[k-1].slot >= rf.slot {
+			marks++
+			if s.find(c.hash) != c || &x.table.shards[c.hash>>(64-shardBits)] != s {
+				t.Fatalf("mark %x is not found", c.hash)
+			}
+			rs := []ref{{c.one, 0}}
+			if c.many != nil {
+				rs = c.many.refs
+				bytes += c.many.bytes()
+				if (len(rs) >= manyHolders) != (c.many.set != nil) || len(rs) < 2 || c.one != nil {
+					t.Fatalf("%d holders, set %v", len(rs), c.many.set)
+				}
+			} else {
+				rs[0].slot = c.one.slot
+			}
+			refs += len(rs)
+			for n, rf := range rs {
+				if c.many != nil && c.many.set != nil && c.many.set[rf.slot/64]>>(rf.slot%64)&1 == 0 || n > 0 && rs[n-1].slot >= rf.slot {
 					t.Fatalf("holder missing in the set or out of order")
 				}
-				if rf.e.gone || rf.e.hash != h {
+				if rf.e.gone || rf.e.hash != c.hash || rf.e.slot != rf.slot {
 					t.Fatalf("table holds a removed entry")
 				}
 			}
 		}
+		if marks != s.used {
+			t.Fatalf("shard has %d marks, says %d", marks, s.used)
+		}
+	}
+	if bytes != x.table.bytes.Load() {
+		t.Fatalf("table has %d bytes, says %d", bytes, x.table.bytes.Load())
 	}
 	if refs != total || int64(refs) != x.entries.Load() {
 		t.Fatalf("table has %d, replicas %d, counted %d", refs, total, x.entries.Load())
+	}
+}
+
+// each calls f with all entries. It holds one shard's lock meanwhile.
+func (t *table) each(f func(*entry)) {
+	for i := range t.shards {
+		s := &t.shards[i]
+		s.mu.RLock()
+		for j := range s.cells {
+			c := &s.cells[j]
+			if c.one != nil {
+				f(c.one)
+			}
+			if c.many != nil {
+				for _, r := range c.many.refs {
+					f(r.e)
+				}
+			}
+		}
+		s.mu.RUnlock()
 	}
 }

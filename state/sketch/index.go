@@ -8,54 +8,6 @@ import (
 	"github.com/hearsay-llm/hearsay/state"
 )
 
-// Bounds limit an Index. A zero field means its default.
-type Bounds struct {
-	// Entries over all replicas (a mark on a replica is one entry, about 200
-	// bytes). Past it the replica with most entries forgets its oldest. Default
-	// 1<<20: 4 C_eff of 64 replicas with 500k tokens each, at one mark per 120
-	// tokens.
-	Entries int
-	// EntriesPerReplica bounds one replica's. Default: a quarter of Entries.
-	EntriesPerReplica int
-	// Replicas known at once. Past it the one without news for longest is
-	// forgotten. Default 4096.
-	Replicas int
-	// Placements in flight per replica, of all routers. Default 16384, at most
-	// 60000.
-	Placements int
-	// PlacementAge is the age past which a placement of which no end came is
-	// released. Default 1 h: longer than any stream a router lets live.
-	PlacementAge time.Duration
-	// Journal is the number of ops kept for those who read on. Default 1<<15,
-	// seconds of a busy cluster's news.
-	Journal int
-	// UnknownCapacity is C_eff, in tokens, of a replica of which nothing is known.
-	// Default 1<<20: half of the truth costs more than twice the truth.
-	UnknownCapacity float64
-}
-
-func (b Bounds) withDefaults() Bounds {
-	def := func(v *int, d int) {
-		if *v <= 0 {
-			*v = d
-		}
-	}
-	def(&b.Entries, 1<<20)
-	def(&b.EntriesPerReplica, max(1, b.Entries/4))
-	def(&b.Replicas, 4096)
-	def(&b.Placements, 16384)
-	b.Placements = min(b.Placements, 60000) // counts of a mark are 16 bits wide
-	def(&b.Journal, 1<<15)
-	if b.PlacementAge <= 0 {
-		b.PlacementAge = time.Hour
-	}
-	if b.UnknownCapacity <= 0 {
-		b.UnknownCapacity = 1 << 20
-	}
-	b.UnknownCapacity = min(max(b.UnknownCapacity, minCapacity), maxCapacity)
-	return b
-}
-
 // Config is what an Index needs.
 type Config struct {
 	Clock *state.Clock
@@ -76,6 +28,8 @@ type Index struct {
 	journal *Journal
 	table   table
 	entries atomic.Int64
+	weight  atomic.Int64  // bytes of replicas, see weigh
+	origins atomic.Int64  // bytes of windows
 	nextID  atomic.Uint64 // placements
 	sweepAt atomic.Int64
 	scratch sync.Pool // *scratch
@@ -100,13 +54,12 @@ func New(cfg Config) *Index {
 	b := cfg.Bounds.withDefaults()
 	x := &Index{
 		clock: cfg.Clock, slots: cfg.Slots, bounds: b, now: cfg.Now,
-		journal: newJournal(b.Journal),
+		journal: newJournal(b.Journal, b.Bytes/journalShare),
 		byID:    make(map[state.ReplicaID]*replica),
 		gone:    make(map[state.ReplicaID]int64),
 		seen:    make(map[state.BootID]*window),
 		drops:   make(map[state.BootID]int64),
 	}
-	x.table.init()
 	x.bySlot.Store(&[]*replica{})
 	x.scratch.New = func() any { return new(scratch) }
 	return x
@@ -142,38 +95,45 @@ func (x *Index) replica(id state.ReplicaID, t, now int64) *replica {
 
 func (x *Index) create(id state.ReplicaID, t, now int64) *replica {
 	slot := x.slots(id)
+	for {
+		r, idlest := x.list(id, slot, t, now)
+		if idlest == nil {
+			return r
+		}
+		x.totals.replicasDropped.Add(1)
+		idlest.forget()
+	}
+}
+
+// list puts a new replica on the lists; or names the one that must go before.
+func (x *Index) list(id state.ReplicaID, slot state.Slot, t, now int64) (r, idlest *replica) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if r := x.byID[id]; r != nil {
-		return r
+		return r, nil
 	}
 	if at, ok := x.gone[id]; ok {
 		if t <= at {
-			return nil
+			return nil, nil
 		}
 		delete(x.gone, id)
 	}
 	if len(x.byID) >= x.bounds.Replicas {
-		var idlest *replica
 		for _, r := range x.byID {
 			if idlest == nil || r.lastNews.Load() < idlest.lastNews.Load() {
 				idlest = r
 			}
 		}
-		x.totals.replicasDropped.Add(1)
-		x.forget(idlest)
+		return nil, idlest
 	}
-	r := &replica{id: id, slot: slot, x: x, ages: newAges(), dead: never, lostFrom: liveForever, flights: make(map[flightKey]*flight), owed: make(map[uint64][]owed)}
-	r.learn.init(x.bounds.UnknownCapacity)
-	r.liveFrom.Store(liveAlways)
-	r.lastNews.Store(now)
+	r = newReplica(x, id, slot, now, len(x.byID)+1)
 	x.byID[id] = r
 	slots := *x.bySlot.Load()
 	grown := make([]*replica, max(len(slots), int(slot)+1))
 	copy(grown, slots)
 	grown[slot] = r
 	x.bySlot.Store(&grown)
-	return r
+	return r, nil
 }
 
 // Forget frees all that is kept of a replica that left every list
@@ -181,7 +141,6 @@ func (x *Index) create(id state.ReplicaID, t, now int64) *replica {
 func (x *Index) Forget(_ state.Slot, id state.ReplicaID) {
 	now := x.ownTime(x.now())
 	x.mu.Lock()
-	defer x.mu.Unlock()
 	if len(x.gone) >= x.bounds.Replicas {
 		for old, at := range x.gone {
 			if now-at > int64(time.Minute) || len(x.gone) >= 2*x.bounds.Replicas {
@@ -190,60 +149,29 @@ func (x *Index) Forget(_ state.Slot, id state.ReplicaID) {
 		}
 	}
 	x.gone[id] = now
-	if r := x.byID[id]; r != nil {
-		x.forget(r)
+	r := x.byID[id]
+	x.mu.Unlock()
+	if r != nil {
+		r.forget()
 	}
 }
 
-// forget removes a replica. x.mu is held.
-func (x *Index) forget(r *replica) {
+// unlist takes a replica off the lists; its mu is held.
+func (x *Index) unlist(r *replica) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
 	delete(x.byID, r.id)
 	slots := *x.bySlot.Load()
-	less := make([]*replica, len(slots))
+	n := len(slots)
+	for n > 0 && (slots[n-1] == nil || slots[n-1] == r) {
+		n--
+	}
+	less := make([]*replica, n)
 	copy(less, slots)
-	less[r.slot] = nil
+	if int(r.slot) < n {
+		less[r.slot] = nil
+	}
 	x.bySlot.Store(&less)
-
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.gone = true
-	for _, f := range r.flights {
-		r.release(f, phaseWithdrawn, 0)
-	}
-	for e := r.ages.oldest(); e != nil; e = r.ages.oldest() {
-		r.ages.remove(e)
-		r.free(e)
-	}
-	r.tombs = tombs{}
-}
-
-// makeRoom lets the replica with most entries forget its oldest until n more fit.
-// Other replicas' locks are only tried, since r's is held.
-func (x *Index) makeRoom(r *replica, n int) {
-	over := x.entries.Load() + int64(n) - int64(x.bounds.Entries)
-	if over <= 0 {
-		return
-	}
-	big := r
-	most := r.entries
-	for _, o := range *x.bySlot.Load() {
-		if o == nil || o == r || !o.mu.TryLock() {
-			continue
-		}
-		if o.entries > most {
-			if big != r {
-				big.mu.Unlock()
-			}
-			big, most = o, o.entries
-			continue
-		}
-		o.mu.Unlock()
-	}
-	big.evict(maxCapacity, max(0, big.entries-int(over)-x.bounds.Entries/256))
-	if big != r {
-		big.settle()
-		big.mu.Unlock()
-	}
 }
 
 // news notes the change and tells the journal.

@@ -1,6 +1,9 @@
 package sketch
 
-import "sync"
+import (
+	"sync"
+	"sync/atomic"
+)
 
 // Journal is a bounded ring of the ops that were news here, own and applied from
 // others, at growing positions. Any number of readers follow it, each with its
@@ -9,11 +12,21 @@ type Journal struct {
 	mu      sync.Mutex
 	ring    []Op          // guarded by mu; ring[p%len] holds position p
 	head    uint64        // guarded by mu; position of the next op
+	oldest  uint64        // guarded by mu; position of the oldest op kept
 	ownSeq  uint64        // guarded by mu; sequence of the last own op
 	changed chan struct{} // guarded by mu; nil while nobody waits
+
+	limit   int64         // bytes, the ring included
+	bytes   atomic.Int64  // of the ring and the chains in it
+	dropped atomic.Uint64 // ops given up for limit
 }
 
-func newJournal(size int) *Journal { return &Journal{ring: make([]Op, size)} }
+// newJournal returns a journal of size ops, whose chains take up to limit bytes.
+func newJournal(size, limit int) *Journal {
+	j := &Journal{ring: make([]Op, size), limit: int64(limit) + int64(size)*opBytes}
+	j.bytes.Store(int64(size) * opBytes)
+	return j
+}
 
 // Head is the position the next op will have. A reader that takes a snapshot
 // takes Head before it and reads on from there.
@@ -30,12 +43,8 @@ func (j *Journal) Head() uint64 {
 func (j *Journal) Read(cursor uint64, limit int) (ops []Op, next uint64, gap bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	oldest := uint64(0)
-	if n := uint64(len(j.ring)); j.head > n {
-		oldest = j.head - n
-	}
-	if cursor < oldest || cursor > j.head {
-		cursor, gap = oldest, true
+	if cursor < j.oldest || cursor > j.head {
+		cursor, gap = j.oldest, true
 	}
 	n := min(j.head-cursor, uint64(max(limit, 0)))
 	if n == 0 {
@@ -67,10 +76,28 @@ func (j *Journal) append(op Op, own bool) {
 		j.ownSeq++
 		op.Seq = j.ownSeq
 	}
+	if j.head-j.oldest == uint64(len(j.ring)) {
+		j.forget()
+	}
+	for add := chainBytes(&op); j.oldest < j.head && j.bytes.Load()+add > j.limit; {
+		j.forget()
+		j.dropped.Add(1)
+	}
 	j.ring[j.head%uint64(len(j.ring))] = op
+	j.bytes.Add(chainBytes(&op))
 	j.head++
 	if j.changed != nil {
 		close(j.changed)
 		j.changed = nil
 	}
 }
+
+// forget gives up the oldest op. mu is held.
+func (j *Journal) forget() {
+	op := &j.ring[j.oldest%uint64(len(j.ring))]
+	j.bytes.Add(-chainBytes(op))
+	*op = Op{}
+	j.oldest++
+}
+
+func chainBytes(op *Op) int64 { return int64(cap(op.Links)) * linkBytes }

@@ -70,9 +70,19 @@ func (x *Index) Lookup(dst []Match, marks []prefix.Mark, slots []state.Slot, now
 		hash := marks[n-1].Hash
 		sh := x.table.shard(hash)
 		sh.mu.RLock()
-		refs := sh.m[hash]
-		if len(refs) < manyHolders {
-			for _, ref := range refs {
+		switch c := sh.find(hash); {
+		case c == nil:
+		case c.many == nil:
+			if s := c.one.slot; int(s) < len(open) && open[s] != 0 {
+				i := open[s] - 1
+				if resolve(&dst[i], &cand[i], c.one, n) {
+					open[s] = 0
+					bits[s/64] &^= 1 << (s % 64)
+					left--
+				}
+			}
+		case c.many.set == nil:
+			for _, ref := range c.many.refs {
 				if int(ref.slot) >= len(open) || open[ref.slot] == 0 {
 					continue
 				}
@@ -83,9 +93,10 @@ func (x *Index) Lookup(dst []Match, marks []prefix.Mark, slots []state.Slot, now
 					left--
 				}
 			}
-		} else {
+		default:
+			refs := c.many.refs
 			before := 0 // holders in the words before
-			for w, word := range sh.in[hash] {
+			for w, word := range c.many.set {
 				if w >= len(bits) {
 					break
 				}

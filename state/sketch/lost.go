@@ -1,5 +1,7 @@
 package sketch
 
+import "unsafe"
+
 // A router that is found dead tells no ends any more, but what it told before may
 // still be on its way, and it may only be cut off. So its placements are not ended
 // in its name; they wait, without harm, for what may still come:
@@ -19,6 +21,13 @@ type ghost struct {
 	leaf   uint64
 	parent uint64
 	links  []Link // of its whole path, oldest first
+}
+
+func (g *ghost) bytes() int64 {
+	if g == nil {
+		return 0
+	}
+	return int64(unsafe.Sizeof(*g)) + int64(cap(g.links))*linkBytes
 }
 
 // lose says that the placement's router was found dead at the given own time.
@@ -51,13 +60,8 @@ func (r *replica) loseIfDropped(f *flight) {
 // there is none or a bound refuses it.
 func (r *replica) revive(key flightKey) *flight {
 	past := r.tombs.m[key]
-	g := past.ghost
-	if g == nil {
-		return nil
-	}
-	past.ghost = nil
-	r.tombs.m[key] = past
-	if g.began <= r.dead {
+	g := r.tombs.takeGhost(key)
+	if g == nil || g.began <= r.dead {
 		return nil
 	}
 	leaf, _ := r.chain(g.parent, g.links)

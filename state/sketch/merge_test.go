@@ -23,24 +23,19 @@ func picture(x *Index) string {
 		}
 		r.mu.Lock()
 		n := 0
-		for i := range x.table.shards {
-			for _, refs := range x.table.shards[i].m {
-				for _, rf := range refs {
-					e := rf.e
-					if rf.slot != r.slot {
-						continue
-					}
-					n++
-					var up uint64
-					if p := r.up(e); p != nil {
-						up = p.hash
-					}
-					s := e.state.Load()
-					lines = append(lines, fmt.Sprintf("%s mark %016x under %016x used %d began %d est %d scale %d known %v answer %v held %d", r.id,
-						e.hash, up, e.use.Load(), e.began, e.est, e.scale, e.known, e.answer(), pinsOf(s)+pendOf(s)))
-				}
+		x.table.each(func(e *entry) {
+			if e.slot != r.slot {
+				return
 			}
-		}
+			n++
+			var up uint64
+			if p := r.up(e); p != nil {
+				up = p.hash
+			}
+			s := e.state.Load()
+			lines = append(lines, fmt.Sprintf("%s mark %016x under %016x used %d began %d est %d scale %d known %v answer %v held %d", r.id,
+				e.hash, up, e.use.Load(), e.began, e.est, e.scale, e.known, e.answer(), pinsOf(s)+pendOf(s)))
+		})
 		if n > 0 || len(r.flights) > 0 {
 			lines = append(lines, fmt.Sprintf("%s dead %d flights %d", r.id, r.dead, len(r.flights)))
 		}
@@ -255,28 +250,24 @@ func TestNewcomerLearnsAllFromASnapshot(t *testing.T) {
 			if o.entries != r.entries {
 				t.Fatalf("%s: %d marks, the sender has %d\n%s\n%s", r.id, r.entries, o.entries, picture(late), picture(c.rs[0].x))
 			}
-			for i := range late.table.shards {
-				for h, refs := range late.table.shards[i].m {
-					for _, rf := range refs {
-						if rf.slot != r.slot {
-							continue
-						}
-						e := c.rs[0].x.table.get(h, r.slot)
-						if e == nil {
-							t.Fatalf("mark %x was never sent", h)
-						}
-						want := e.use.Load()
-						if want != never {
-							want -= int64(time.Minute)
-						}
-						s, ws := held(rf.e.state.Load()), held(e.state.Load())
-						alive, wasAlive := r.live(rf.e), o.live(e)
-						if rf.e.use.Load() != want || s != ws || alive != wasAlive || rf.e.answer() != e.answer() || rf.e.tokens() != e.tokens() || rf.e.known != e.known {
-							t.Fatalf("mark %x: live %v want %v, answer %v want %v, known %v want %v, use %d want %d, held %v want %v, tokens %d want %d", h, alive, wasAlive, rf.e.answer(), e.answer(), rf.e.known, e.known, rf.e.use.Load(), want, s, ws, rf.e.tokens(), e.tokens())
-						}
-					}
+			late.table.each(func(got *entry) {
+				if got.slot != r.slot {
+					return
 				}
-			}
+				e := c.rs[0].x.table.get(got.hash, r.slot)
+				if e == nil {
+					t.Fatalf("mark %x was never sent", got.hash)
+				}
+				want := e.use.Load()
+				if want != never {
+					want -= int64(time.Minute)
+				}
+				s, ws := held(got.state.Load()), held(e.state.Load())
+				alive, wasAlive := r.live(got), o.live(e)
+				if got.use.Load() != want || s != ws || alive != wasAlive || got.answer() != e.answer() || got.tokens() != e.tokens() || got.known != e.known {
+					t.Fatalf("mark %x: live %v want %v, answer %v want %v, known %v want %v, use %d want %d, held %v want %v, tokens %d want %d", got.hash, alive, wasAlive, got.answer(), e.answer(), got.known, e.known, got.use.Load(), want, s, ws, got.tokens(), e.tokens())
+				}
+			})
 		}
 	})
 }
@@ -309,13 +300,11 @@ func TestClearReachesAllAndLateOpsOfBeforeStayDead(t *testing.T) {
 		c.equal(t, c.rs)
 		for _, r := range c.rs {
 			check(t, r.x)
-			for i := range r.x.table.shards {
-				for h, refs := range r.x.table.shards[i].m {
-					if refs[0].e.use.Load() <= int64(10*time.Second) {
-						t.Fatalf("mark %x of before is back", h)
-					}
+			r.x.table.each(func(e *entry) {
+				if e.use.Load() <= int64(10*time.Second) {
+					t.Fatalf("mark %x of before is back", e.hash)
 				}
-			}
+			})
 		}
 	})
 }

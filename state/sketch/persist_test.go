@@ -49,16 +49,12 @@ func TestRestartKeepsKnowledgeAtItsAge(t *testing.T) {
 		t.Fatalf("%d marks of %d", got, want)
 	}
 	shift := int64(boot.Sub(epoch))
-	for i := range x.table.shards {
-		for h, refs := range x.table.shards[i].m {
-			for _, rf := range refs {
-				e := y.table.get(h, rf.slot)
-				if e == nil || e.use.Load() != rf.e.use.Load()-shift || e.began != rf.e.began-shift || e.tokens() != rf.e.tokens() || e.answer() != rf.e.answer() {
-					t.Fatalf("mark %x differs", h)
-				}
-			}
+	x.table.each(func(was *entry) {
+		e := y.table.get(was.hash, was.slot)
+		if e == nil || e.use.Load() != was.use.Load()-shift || e.began != was.began-shift || e.tokens() != was.tokens() || e.answer() != was.answer() {
+			t.Fatalf("mark %x differs", was.hash)
 		}
-	}
+	})
 	a, b := x.Stats("a"), y.Stats("a")
 	if a.CEff != b.CEff || a.Given != b.Given || a.Trust != b.Trust || a.Rho != b.Rho || a.Samples != b.Samples {
 		t.Errorf("learned %+v, was %+v", b, a)

@@ -15,6 +15,8 @@ type replica struct {
 	id       state.ReplicaID
 	slot     state.Slot
 	liveFrom atomic.Int64 // a use is alive iff later: the horizon or dead_before
+	tokens   atomic.Int64 // tokens kept
+	fill     atomic.Int64 // the same in 1/fillOne of C_eff
 	lastNews atomic.Int64 // own time of the last change, ns
 
 	x  *Index
@@ -30,7 +32,44 @@ type replica struct {
 	lostFrom int64 // earliest such instant, or earlier
 	tombs    tombs
 	owed     map[uint64][]owed // by mark
-	made     []*entry          // by the change under way, or robbed of a child: perhaps idle
+	weighed  int64             // bytes of it in Index.weight
+	inFlight int64             // bytes of flights
+	drops    ReplicaDrops
+	made     []*entry // by the change under way, or robbed of a child: perhaps idle
+}
+
+func newReplica(x *Index, id state.ReplicaID, slot state.Slot, now int64, replicas int) *replica {
+	r := &replica{
+		id: id, slot: slot, x: x, ages: newAges(), dead: never, lostFrom: liveForever, tombs: newTombs(replicas),
+		flights: make(map[flightKey]*flight), owed: make(map[uint64][]owed),
+	}
+	r.learn.init(x.bounds.UnknownCapacity)
+	r.liveFrom.Store(liveAlways)
+	r.lastNews.Store(now)
+	return r
+}
+
+// forget gives back all that is kept of the replica and takes it off the lists, in
+// this order: another one of its slot must not meet its entries. The index's mu may
+// be taken while a replica's is held, never the reverse.
+func (r *replica) forget() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.gone {
+		return
+	}
+	r.gone = true
+	for _, f := range r.flights {
+		r.release(f, phaseWithdrawn, 0)
+	}
+	for e := r.ages.oldest(); e != nil; e = r.ages.oldest() {
+		r.ages.remove(e)
+		r.free(e)
+	}
+	r.tombs, r.ages, r.owed, r.made = tombs{}, newAges(), nil, nil
+	r.x.weight.Add(-r.weighed)
+	r.weighed = 0
+	r.x.unlist(r)
 }
 
 // capacity is C_eff in tokens.
@@ -39,6 +78,9 @@ func (r *replica) capacity() int64 { return int64(r.learn.now.tokens) }
 // settle ends a change: it publishes the horizon and evicts what is too old to
 // learn from, and what the change left without need.
 func (r *replica) settle() {
+	if r.gone {
+		return
+	}
 	for _, e := range slices.Backward(r.made) {
 		if e.idle() {
 			r.free(e)
@@ -51,36 +93,12 @@ func (r *replica) settle() {
 	if r.releaseLost(never) {
 		r.liveFrom.Store(max(r.ages.settle(c), r.dead))
 	}
-	if keep := c * deadKept; r.ages.sum+r.ages.held > keep || r.entries > r.x.bounds.EntriesPerReplica {
-		r.evict(keep, r.x.bounds.EntriesPerReplica)
+	if r.evictOld(c) {
 		r.liveFrom.Store(max(r.ages.settle(c), r.dead))
 	}
-}
-
-// deadKept is how many times C_eff is remembered: growth of C_eff needs to see
-// marks that were believed dead and are not.
-const deadKept = 4
-
-// evict removes the oldest entries until at most so many tokens and entries are
-// left. A parent outlives its children where their order allows it.
-func (r *replica) evict(tokens int64, entries int) {
-	for skipped := 0; r.ages.sum+r.ages.held > tokens || r.entries > entries; {
-		e := r.ages.oldest()
-		if e == nil {
-			return
-		}
-		if e.kids > 0 && skipped < 64 {
-			r.ages.later(e)
-			skipped++
-			continue
-		}
-		skipped = 0
-		if e.use.Load() > r.liveFrom.Load() {
-			r.x.totals.evictedLive.Add(1)
-		}
-		r.ages.remove(e)
-		r.free(e)
-	}
+	r.tokens.Store(r.ages.sum + r.ages.held)
+	r.fill.Store(r.tokens.Load() * fillOne / c)
+	r.weigh()
 }
 
 // free removes an entry that is in no bucket and not held, and those ancestors
@@ -88,7 +106,7 @@ func (r *replica) evict(tokens int64, entries int) {
 func (r *replica) free(e *entry) {
 	for {
 		e.gone = true
-		r.x.table.drop(e, r.slot)
+		r.x.table.drop(e)
 		r.entries--
 		r.x.entries.Add(-1)
 		up := e.parent
@@ -114,18 +132,19 @@ func (r *replica) up(e *entry) *entry {
 
 // obtain returns the entry of a mark, made if need be; nil when a bound refuses.
 func (r *replica) obtain(hash uint64) (e *entry, made bool) {
-	if e = r.x.table.get(hash, r.slot); e != nil {
+	if e = r.x.table.get(hash, r.slot); e != nil || hash == 0 {
 		return e, false
 	}
-	if r.x.entries.Load() >= int64(r.x.bounds.Entries) {
+	if r.x.full() {
 		r.x.totals.entriesDropped.Add(1)
+		r.drops.Refused++
 		return nil, false
 	}
-	e = &entry{hash: hash}
+	e = &entry{hash: hash, slot: r.slot}
 	e.use.Store(never)
 	r.entries++
 	r.x.entries.Add(1)
-	r.x.table.put(e, r.slot)
+	r.x.table.put(e)
 	r.made = append(r.made, e)
 	return e, true
 }

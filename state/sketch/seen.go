@@ -66,9 +66,11 @@ func (x *Index) note(boot state.BootID, seq uint64, now int64) novelty {
 				}
 			}
 			delete(x.seen, oldest)
+			x.totals.originsDropped.Add(1)
 		}
 		w = new(window)
 		x.seen[boot] = w
+		x.origins.Store(int64(len(x.seen)) * windowBytes)
 	}
 	w.heard = now
 	return w.note(seq)
