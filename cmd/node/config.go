@@ -76,6 +76,7 @@ type PoolConfig struct {
 	Policy        string          `yaml:"policy"`
 	Replicas      []ReplicaConfig `yaml:"replicas"`
 	APIKeyEnv     string          `yaml:"api_key_env"`
+	DPRanks       int             `yaml:"dp_ranks"` // data-parallel ranks behind each URL
 	SLO           SLOConfig       `yaml:"slo"`
 	Breaker       BreakerConfig   `yaml:"breaker"`
 	Drain         DrainConfig     `yaml:"drain"`
@@ -166,6 +167,7 @@ func (p *PoolConfig) setDefaults() {
 	}
 	str(&p.Engine, string(state.EngineAuto))
 	str(&p.Policy, "ttft")
+	num(&p.DPRanks, 1)
 	def(&p.SLO.TTFT, 2*time.Second)
 	def(&p.SLO.ITL, 100*time.Millisecond)
 	num(&p.Breaker.Failures, 5)
@@ -194,7 +196,7 @@ func (p *PoolConfig) setDefaults() {
 func (p *PoolConfig) Spec() state.PoolSpec {
 	return state.PoolSpec{
 		Name: p.Name, Model: p.Model, Aliases: p.Aliases, UpstreamModel: p.UpstreamModel,
-		Engine: state.EngineKind(p.Engine), Policy: p.Policy, APIKeyEnv: p.APIKeyEnv,
+		Engine: state.EngineKind(p.Engine), Policy: p.Policy, APIKeyEnv: p.APIKeyEnv, DPRanks: p.DPRanks,
 		SLOTTFT: p.SLO.TTFT, SLOITL: p.SLO.ITL,
 		ConnectTimeout: p.Timeouts.Connect, FirstByteTimeout: p.Timeouts.FirstByte,
 		IdleTimeout: p.Timeouts.Idle, TotalTimeout: p.Timeouts.Total, RetryAttempts: p.Retry.Attempts,

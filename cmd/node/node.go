@@ -143,6 +143,7 @@ func (n *Node) newProxy() (err error) {
 		Core: proxy.CoreConfig{
 			Store: n.store, Picker: picker, Ratios: n.ratios, Index: n.index,
 			Calibration: n.lessons, Counted: n.lessons.Counted, Reporter: reporter{n.balance}, Sample: n.opinion.sample,
+			Loads: n.store.RefreshReading,
 		},
 		Listeners: []net.Listener{n.apiListener},
 		Dial:      func(ctx context.Context, addr string) (net.Conn, error) { return n.deps.Dial(ctx, "tcp", addr) },

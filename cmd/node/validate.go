@@ -165,6 +165,7 @@ func (p *PoolConfig) validate(v *faults, at string) {
 	case !slices.ContainsFunc(p.Scale.Command, func(s string) bool { return strings.Contains(s, "{port}") }):
 		v.add(at+".scale.command", "lacks {port}, which stands for the port that the engine is to listen on")
 	}
+	p.validateRanks(v, at)
 	if p.Retry.Attempts < 1 {
 		v.add(at+".retry.attempts", "is %d: the first try counts, so at least 1", p.Retry.Attempts)
 	}
@@ -183,6 +184,23 @@ func (p *PoolConfig) validate(v *faults, at string) {
 			first[u] = j
 		}
 		v.oneOf(key+".role", r.Role, roles)
+	}
+}
+
+// maxRanks bounds dp_ranks.
+const maxRanks = 1024
+
+// validateRanks judges dp_ranks: only some engines have ranks that can be asked for,
+// and sizes are counted in replicas, of which a process would be several.
+func (p *PoolConfig) validateRanks(v *faults, at string) {
+	switch {
+	case p.DPRanks < 1 || p.DPRanks > maxRanks:
+		v.add(at+".dp_ranks", "is %d: 1 to %d", p.DPRanks, maxRanks)
+	case p.DPRanks == 1:
+	case p.Engine == string(state.EngineLlamaCpp) || p.Engine == string(state.EngineOpenAI):
+		v.add(at+".dp_ranks", "is %d: engine %s has no data-parallel ranks, use 1", p.DPRanks, p.Engine)
+	case p.Scale.Actuator != "dry_run":
+		v.add(at+".dp_ranks", "is %d: pools with several ranks behind a URL can't be scaled by the %s actuator, use dry_run", p.DPRanks, p.Scale.Actuator)
 	}
 }
 
