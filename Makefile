@@ -55,8 +55,10 @@ e2e: ## real processes over loopback: official client, disconnects, kills, scali
 	$(GO) test -count=1 -v ./test/e2e
 
 .PHONY: sim
-sim: ## whole clusters in simulated time: partitions, kills, sharing
-	$(GO) test -count=1 -v ./test/scenario
+sim: ## whole clusters in simulated time: faults, then scale: figures in test/bench/out, plots in docs/img (some 25 minutes; SIM="-cells m1-agents" runs a part)
+	$(GO) test -count=1 ./test/scenario
+	$(GO) test -c -o bin/sim.test ./test/bench/sim
+	bin/sim.test -test.timeout 0 -test.run 'TestSim$$' $(or $(SIM),-cells all) -out test/bench/out -images docs/img
 
 .PHONY: bench
 bench: ## Go benchmarks of the parts on the request path (minutes)

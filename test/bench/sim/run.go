@@ -1,0 +1,185 @@
+package sim
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// Result is one cell with one seed.
+type Result struct {
+	Group    string             `json:"group"`
+	Name     string             `json:"name"`
+	Seed     uint64             `json:"seed"`
+	Routers  int                `json:"routers"`
+	Replicas int                `json:"replicas"`
+	Sharing  bool               `json:"sharing"`
+	Workload string             `json:"workload"`
+	Size     int                `json:"size"` // of the workload: sessions, requests or rounds
+	KVTokens int                `json:"kv_tokens"`
+	Figures  Figures            `json:"figures"`
+	Extra    map[string]float64 `json:"extra,omitempty"` // of a case that is not a plain replay
+}
+
+// Options says which part of a matrix to run.
+type Options struct {
+	Scale  Scale
+	Groups []string // empty: all
+	Match  string   // of a cell's name; empty: all
+	Seeds  int      // per cell; default 3, 1 for Quick
+	Out    string   // directory of figures; empty: none are written
+	Images string   // directory of plots; empty: none
+	Log    io.Writer
+}
+
+// Run runs cells one after another, each in a bubble of its own, tells progress on
+// o.Log, and writes what it has after each.
+func Run(t *testing.T, o Options) []Result {
+	t.Helper()
+	if o.Seeds == 0 {
+		o.Seeds = 3
+		if o.Scale == Quick {
+			o.Seeds = 1
+		}
+	}
+	var todo []Cell
+	for _, g := range Groups() {
+		if len(o.Groups) > 0 && !contains(o.Groups, g) {
+			continue
+		}
+		for _, c := range Matrix(o.Scale) {
+			if c.Group == g && strings.Contains(c.Name, o.Match) {
+				todo = append(todo, c)
+			}
+		}
+	}
+	var lib library
+	var results []Result
+	began := time.Now()
+	for seed := uint64(1); seed <= uint64(o.Seeds); seed++ {
+		for i, cell := range todo {
+			if cell.Seeds > 0 && seed > uint64(cell.Seeds) {
+				continue
+			}
+			w, err := lib.get(cell.Work, seed, cell.Size)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r, err := runCell(t, cell, seed, w)
+			if err != nil {
+				t.Errorf("%s, %s, seed %d: %v", cell.Group, cell.Name, seed, err)
+				continue
+			}
+			results = append(results, r)
+			if o.Log != nil {
+				f := &r.Figures
+				fmt.Fprintf(o.Log, "[%6.0f s] seed %d cell %d/%d  %-12s %-44s hit %.3f  TTFT %.3f s  virtual %.0f s  CPU %.1f s\n",
+					time.Since(began).Seconds(), seed, i+1, len(todo), r.Group, r.Name, f.HitRate, f.TTFTMean, f.Virtual, f.CPU)
+			}
+			if err := write(o, results); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if o.Images != "" {
+		if err := Plot(o.Images, results); err != nil {
+			t.Error(err)
+		}
+	}
+	return results
+}
+
+func contains(list []string, s string) bool {
+	for _, x := range list {
+		if x == s {
+			return true
+		}
+	}
+	return false
+}
+
+// runCell runs one cell in a bubble.
+func runCell(t *testing.T, cell Cell, seed uint64, w *Workload) (r Result, err error) {
+	cell.Config.Seed = seed
+	spent := cpu()
+	t.Run(fmt.Sprintf("%s/%s/%d", cell.Group, cell.Name, seed), func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			var c *Cluster
+			if c, err = NewCluster(t.Context(), cell.Config, w); err != nil {
+				c.Close()
+				return
+			}
+			r = Result{
+				Group: cell.Group, Name: cell.Name, Seed: seed, Routers: c.cfg.Routers, Replicas: c.cfg.Replicas,
+				Sharing: !c.cfg.NoSharing, Workload: w.Name, Size: cell.Size, KVTokens: c.cfg.KVTokens,
+			}
+			if cell.Drive != nil {
+				r.Extra = cell.Drive(c)
+			} else {
+				c.Run()
+			}
+			r.Figures = c.Figures()
+			if cell.Group == "scale" {
+				r.Figures.HeapBytes = c.weigh()
+				return
+			}
+			c.Close()
+		})
+	})
+	r.Figures.CPU = cpu() - spent
+	return r, err
+}
+
+// cpu is what this process has used, seconds.
+func cpu() float64 {
+	var u syscall.Rusage
+	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &u)
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano()).Seconds()
+}
+
+// heap is what is in use after a collection, bytes.
+func heap() float64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return float64(m.HeapAlloc)
+}
+
+// weigh stops the cluster and returns what letting go of its routers frees, per
+// router.
+func (c *Cluster) weigh() float64 {
+	c.Close()
+	with := heap()
+	n := float64(len(c.all))
+	c.mu.Lock()
+	c.routers, c.all = make([]*Router, c.cfg.Routers), nil
+	clear(c.boots)
+	c.mu.Unlock()
+	return (with - heap()) / n
+}
+
+// write writes results as JSON and, one row per cell and seed, as CSV.
+func write(o Options, results []Result) error {
+	if o.Out == "" {
+		return nil
+	}
+	if err := os.MkdirAll(o.Out, 0o755); err != nil {
+		return err
+	}
+	b, err := json.MarshalIndent(results, "", " ")
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(o.Out, "sim.json"), b, 0o644); err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(o.Out, "sim.csv"), csvOf(results), 0o644)
+}

@@ -1,0 +1,40 @@
+package sim
+
+import (
+	"flag"
+	"os"
+	"strings"
+	"testing"
+
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var (
+	cells  = flag.String("cells", "", "run these groups of cells instead of the laws (comma-separated), or \"all\"; see Groups")
+	match  = flag.String("match", "", "of those, cells whose name contains this")
+	seeds  = flag.Int("seeds", 3, "seeds per cell")
+	full   = flag.Bool("full", false, "larger workloads and more routers: hours")
+	quick  = flag.Bool("quick", false, "small workloads, one seed: minutes")
+	out    = flag.String("out", "", "directory for sim.json and sim.csv")
+	images = flag.String("images", "", "directory for plots (SVG)")
+)
+
+// TestSim runs the matrix that the flags name; without any it is the laws alone.
+func TestSim(t *testing.T) {
+	if *cells == "" {
+		return // the laws below are tests of their own
+	}
+	o := Options{Scale: Usual, Match: *match, Seeds: *seeds, Out: *out, Images: *images, Log: os.Stderr}
+	if *cells != "all" {
+		o.Groups = strings.Split(*cells, ",")
+	}
+	switch {
+	case *full:
+		o.Scale = Full
+	case *quick:
+		o.Scale, o.Seeds = Quick, 1
+	}
+	Tables(os.Stdout, Run(t, o))
+}
