@@ -32,8 +32,8 @@ type Node struct {
 	ledger *ledger
 	office office
 	tasks  chan task
-	hurry  chan state.RouterID // capacity 1: fetch facts from it now
-	resign sync.Mutex          // held while leadership is handed over
+	hurry  chan state.RouterID       // capacity 1: fetch facts from it now
+	resign chan struct{}             // capacity 1: full while leadership is handed over
 	raft   atomic.Pointer[raft.Raft] // nil unless Run runs
 	open   func(*Node) (*disk, error)
 	// Set by Run before it starts anything that reads them.
@@ -54,6 +54,7 @@ func New(cfg Config) (*Node, error) {
 		office: office{wake: make(chan struct{}, 1)},
 		tasks:  make(chan task),
 		hurry:  make(chan state.RouterID, 1),
+		resign: make(chan struct{}, 1),
 		open: func(n *Node) (*disk, error) {
 			if n.cfg.Memory != nil {
 				return openMemory(n.cfg.Memory), nil
@@ -163,14 +164,18 @@ func (n *Node) raftConfig(notify chan<- bool) *raft.Config {
 func (n *Node) Resign(ctx context.Context) error { return n.handOver(ctx) }
 
 func (n *Node) handOver(ctx context.Context) error {
-	n.resign.Lock()
-	defer n.resign.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, handOver)
+	defer cancel()
+	select {
+	case n.resign <- struct{}{}:
+		defer func() { <-n.resign }()
+	case <-ctx.Done():
+		return fmt.Errorf("hand over leadership: %w", ctx.Err())
+	}
 	r := n.raft.Load()
 	if r == nil || r.State() != raft.Leader || len(n.voters(r)) < 2 {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, handOver)
-	defer cancel()
 	// With a stuck log this only ends at Shutdown, hence on a worker.
 	if _, err := n.wait(ctx, func(r *raft.Raft) (any, error) { return nil, r.LeadershipTransfer().Error() }); err != nil {
 		return fmt.Errorf("hand over leadership: %w", err)
