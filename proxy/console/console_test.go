@@ -52,7 +52,7 @@ func (f *fake) Members() []Member {
 	}
 	return []Member{{ID: "r1", Name: "one", State: "alive", Self: true}, {ID: "r2", Name: "two", State: "dead", Degraded: "no stream"}}
 }
-func (f *fake) Figures() Figures { return Figures{Ratio: 0.9} }
+func (f *fake) Figures() Figures              { return Figures{Ratio: 0.9} }
 func (f *fake) Sketch(state.ReplicaID) Sketch { return Sketch{Entries: 7} }
 func (f *fake) Config() any                   { return map[string]string{"node": "one"} }
 
