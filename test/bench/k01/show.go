@@ -102,6 +102,9 @@ func (res *result) showRestarts(w io.Writer) {
 	for _, k := range keys {
 		g := groups[k]
 		hit := func(get func(restart) part) string {
+			if get(g[0]).Requests == 0 {
+				return "-"
+			}
 			return over(g, func(r restart) float64 { return get(r).Hit }).String()
 		}
 		lost, others := 0, 0
