@@ -77,6 +77,9 @@ type Config struct {
 
 	// Version is what /version says. Default "0.11.0".
 	Version string
+	// DPRanks is how many data-parallel ranks the process has: each schedules and
+	// caches for itself, see Engine.Rank. Not for llama.cpp. Default 1.
+	DPRanks int
 	// EngineLabel is the engine label of the metrics. Default "0".
 	EngineLabel string
 	// KeepAlive closes idle connections after this long; uvicorn's and so vLLM's is
@@ -111,6 +114,7 @@ func DefaultConfig() Config {
 		MeanOutput:                   128,
 		StreamInterval:               1,
 		Version:                      "0.11.0",
+		DPRanks:                      1,
 		EngineLabel:                  "0",
 		KeepAlive:                    5 * time.Second,
 		MaxBodyBytes:                 256 << 20,
@@ -145,6 +149,7 @@ func (c Config) Validate() error {
 	check(c.MaxModelLen > 1, "max_model_len: %d is below 2", c.MaxModelLen)
 	check(c.MeanOutput > 0, "mean_output: %d is not positive", c.MeanOutput)
 	check(c.StreamInterval > 0, "stream_interval: %d is not positive", c.StreamInterval)
+	check(c.DPRanks >= 1 && c.DPRanks <= 64 && (c.DPRanks == 1 || c.Kind != LlamaCpp), "dp_ranks: %d is not in 1..64, or not for %s", c.DPRanks, c.Kind)
 	check(c.MaxQueue >= 0 && c.MaxLoRAs >= 0 && c.MediaTokens >= 0, "max_queue, max_loras, media_tokens: negative")
 	check(c.KeepAlive > 0, "keep_alive: %v is not positive", c.KeepAlive)
 	check(c.MaxBodyBytes > 0 && c.RecordLimit > 0, "max_body_bytes, record_limit: not positive")

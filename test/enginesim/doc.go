@@ -33,8 +33,8 @@
 //     accepted and ignored.
 //   - Blocks become shareable when the step that computes them ends. vLLM lets a
 //     request scheduled later in the same step share them as well.
-//   - Draft tokens, pipelining of steps, several ranks, CPU offload, sliding
-//     windows, priorities, KV events.
+//   - Draft tokens, pipelining of steps, CPU offload, sliding windows, priorities,
+//     KV events. Data-parallel ranks share nothing, not even a step's barrier.
 //   - A vocabulary: token ids are hashes of pieces of text, about 4 bytes per
 //     token in ASCII text and 1.7 elsewhere. A tokeniser that merges across the
 //     end of a prompt is not modelled.

@@ -21,6 +21,7 @@ type Engine struct {
 	timing Timing
 	epoch  time.Time // zero of the core's time
 	kick   chan struct{}
+	ranks  []*Engine // data-parallel ranks, itself first; nil where there is one
 
 	handlers sync.WaitGroup // Add only under mu while not stopped
 
@@ -47,12 +48,14 @@ func New(cfg Config) *Engine {
 		panic(fmt.Sprintf("enginesim: %v", err))
 	}
 	now := time.Now()
-	return &Engine{
+	e := &Engine{
 		cfg: cfg, timing: timing, epoch: now, born: now,
 		kick: make(chan struct{}, 1), core: NewCore(cfg.core(timing)),
 		calls: map[*call]struct{}{}, rec: recorder{limit: cfg.RecordLimit},
 		faults: newFaults(), stats: newStats(),
 	}
+	e.addRanks()
+	return e
 }
 
 // Config returns the configuration it was made with.
@@ -60,6 +63,7 @@ func (e *Engine) Config() Config { return e.cfg }
 
 // Run drives the scheduler until ctx ends, then cuts what is still running.
 func (e *Engine) Run(ctx context.Context) error {
+	defer e.runSiblings(ctx)()
 	defer e.stop()
 	e.mu.Lock()
 	e.stopped = false
@@ -222,10 +226,15 @@ func (e *Engine) ResetRecord() {
 	e.rec.reset()
 }
 
-// SetFault starts a fault, or ends all with FaultNone.
+// SetFault starts a fault at all ranks, or ends all with FaultNone.
 func (e *Engine) SetFault(f Fault) error {
 	if err := f.validate(); err != nil {
 		return err
+	}
+	for _, s := range e.siblings() {
+		if err := s.SetFault(f); err != nil {
+			return err
+		}
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -262,10 +271,13 @@ func (e *Engine) Restart() { _ = e.SetFault(Fault{Kind: FaultRestart}) }
 // AbortRequests ends the requests whose rid begins with the prefix, as SGLang's
 // /abort_request does, and returns how many. Their connections are closed.
 func (e *Engine) AbortRequests(ridPrefix string) int {
+	n := 0
+	for _, s := range e.siblings() {
+		n += s.AbortRequests(ridPrefix)
+	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.advance()
-	n := 0
 	for c := range e.calls {
 		if c.rec.RID != "" && strings.HasPrefix(c.rec.RID, ridPrefix) {
 			c.end(OutcomeAborted)
@@ -279,6 +291,10 @@ func (e *Engine) AbortRequests(ridPrefix string) int {
 // ResetPrefixCache clears the cache unless blocks are in use, as vLLM does. It
 // reports whether it did.
 func (e *Engine) ResetPrefixCache() bool {
+	done := true
+	for _, s := range e.siblings() {
+		done = s.ResetPrefixCache() && done
+	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.advance()
@@ -286,12 +302,15 @@ func (e *Engine) ResetPrefixCache() bool {
 		return false
 	}
 	e.core.ClearCache()
-	return true
+	return done
 }
 
 // SetAsleep pauses the scheduler and clears the cache, or resumes it. Requests
 // that come meanwhile wait.
 func (e *Engine) SetAsleep(asleep bool) {
+	for _, s := range e.siblings() {
+		s.SetAsleep(asleep)
+	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	defer e.wake()

@@ -39,7 +39,7 @@ func (e *Engine) sglangPaths(handle route) {
 		writeJSON(w, http.StatusOK, map[string]any{
 			"model_path": e.cfg.Model, "served_model_name": e.cfg.Model, "version": e.cfg.Version,
 			"max_total_num_tokens": e.cfg.KVTokens, "max_running_requests": e.cfg.MaxSeqs, "page_size": e.cfg.BlockTokens,
-			"max_prefill_tokens": e.cfg.MaxBatchedTokens, "context_length": e.cfg.contextLen(), "dp_size": 1, "tp_size": 1,
+			"max_prefill_tokens": e.cfg.MaxBatchedTokens, "context_length": e.cfg.contextLen(), "dp_size": e.cfg.DPRanks, "tp_size": 1,
 			"disaggregation_mode": "null", "status": "ready",
 		})
 	}
@@ -68,23 +68,23 @@ func (e *Engine) sglangPaths(handle route) {
 }
 
 func (e *Engine) sglangLoads(w http.ResponseWriter, _ *http.Request) {
-	e.mu.Lock()
-	e.advance()
-	l, t := e.core.Load(), e.core.Totals()
-	e.mu.Unlock()
-	used := l.UsedBlocks * e.cfg.BlockTokens
-	rate := 0.0
-	if s := t.BusyTime.Seconds(); s > 0 {
-		rate = float64(t.GeneratedTokens) / s
+	var loads []map[string]any
+	for i, r := range e.states() {
+		l, t := r.load, r.totals
+		used := l.UsedBlocks * e.cfg.BlockTokens
+		rate := 0.0
+		if s := t.BusyTime.Seconds(); s > 0 {
+			rate = float64(t.GeneratedTokens) / s
+		}
+		loads = append(loads, map[string]any{
+			"dp_rank": i, "num_running_reqs": l.Running, "num_waiting_reqs": l.Waiting, "num_waiting_uncached_tokens": l.WaitingUncachedTokens,
+			"num_used_tokens": used, "num_total_tokens": used + l.WaitingUncachedTokens, "max_total_num_tokens": r.capacity,
+			"max_running_requests": e.cfg.MaxSeqs, "token_usage": float64(used) / float64(r.capacity), "gen_throughput": rate,
+			"cache_hit_rate": t.LastHitRate, "utilization": float64(l.Running) / float64(e.cfg.MaxSeqs),
+		})
 	}
 	writeJSON(w, http.StatusOK, map[string]any{
-		"timestamp": time.Now().UTC().Format(time.RFC3339Nano), "version": e.cfg.Version, "dp_rank_count": 1,
-		"loads": []map[string]any{{
-			"dp_rank": 0, "num_running_reqs": l.Running, "num_waiting_reqs": l.Waiting, "num_waiting_uncached_tokens": l.WaitingUncachedTokens,
-			"num_used_tokens": used, "num_total_tokens": used + l.WaitingUncachedTokens, "max_total_num_tokens": e.cfg.KVTokens,
-			"max_running_requests": e.cfg.MaxSeqs, "token_usage": float64(used) / float64(e.cfg.KVTokens), "gen_throughput": rate,
-			"cache_hit_rate": t.LastHitRate, "utilization": float64(l.Running) / float64(e.cfg.MaxSeqs),
-		}},
+		"timestamp": time.Now().UTC().Format(time.RFC3339Nano), "version": e.cfg.Version, "dp_rank_count": len(loads), "loads": loads,
 	})
 }
 

@@ -33,6 +33,14 @@ func (s *stats) finished(eos bool) {
 	}
 }
 
+func (s *stats) clone() stats {
+	c := *s
+	for _, h := range []*histogram{&c.firstToken, &c.interToken, &c.total} {
+		h.counts = slices.Clone(h.counts)
+	}
+	return c
+}
+
 type histogram struct {
 	bounds []float64
 	counts []int64 // len = len(bounds)+1, not cumulative
@@ -52,7 +60,8 @@ func (h *histogram) observe(v float64) {
 // exposition writes the Prometheus text format.
 type exposition struct {
 	bytes.Buffer
-	labels string // common labels, without braces
+	labels string           // common labels, without braces
+	rank   func(int) string // the label of a rank
 }
 
 func (x *exposition) family(name, kind, help string) {
@@ -72,19 +81,30 @@ func (x *exposition) one(name, kind, help string, v float64) {
 	x.sample(name, "", v)
 }
 
-func (x *exposition) histogram(name, help string, h histogram) {
-	x.family(name, "histogram", help)
-	var n int64
-	for i, c := range h.counts {
-		n += c
-		le := math.Inf(1)
-		if i < len(h.bounds) {
-			le = h.bounds[i]
-		}
-		x.sample(name+"_bucket", `le="`+formatFloat(le)+`"`, float64(n))
+// each writes one sample per rank.
+func (x *exposition) each(name, kind, help string, ranks []rankState, v func(*rankState) float64) {
+	x.family(name, kind, help)
+	for i := range ranks {
+		x.sample(name, x.rank(i), v(&ranks[i]))
 	}
-	x.sample(name+"_sum", "", h.sum)
-	x.sample(name+"_count", "", float64(n))
+}
+
+func (x *exposition) histogram(name, help string, ranks []rankState, of func(*rankState) *histogram) {
+	x.family(name, "histogram", help)
+	for i := range ranks {
+		h, rank := of(&ranks[i]), x.rank(i)
+		var n int64
+		for i, c := range h.counts {
+			n += c
+			le := math.Inf(1)
+			if i < len(h.bounds) {
+				le = h.bounds[i]
+			}
+			x.sample(name+"_bucket", strings.Trim(rank+`,le="`+formatFloat(le)+`"`, ","), float64(n))
+		}
+		x.sample(name+"_sum", rank, h.sum)
+		x.sample(name+"_count", rank, float64(n))
+	}
 }
 
 // formatFloat writes numbers as Python's client does: 3.0, +Inf.
@@ -106,75 +126,106 @@ func quote(v string) string {
 
 // exposition renders /metrics. It locks.
 func (e *Engine) exposition() []byte {
+	ranks := e.states()
 	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.advance()
-	x := &exposition{}
-	l, t := e.core.Load(), e.core.Totals()
+	born := e.born
+	e.mu.Unlock()
+	x := &exposition{rank: func(int) string { return "" }}
 	switch e.cfg.Kind {
 	case SGLang:
-		e.sglangMetrics(x, l, t)
+		e.sglangMetrics(x, ranks, born)
 	case LlamaCpp:
-		e.llamaMetrics(x, l, t)
+		e.llamaMetrics(x, ranks[0].load, ranks[0].totals)
 	default:
-		e.vllmMetrics(x, l, t)
+		e.vllmMetrics(x, ranks, born)
 	}
 	return x.Bytes()
 }
 
-func (e *Engine) vllmMetrics(x *exposition, l Load, t Totals) {
-	x.one("process_start_time_seconds", "gauge", "Start time of the process since unix epoch in seconds.", unixSeconds(e.born))
-	x.labels = "engine=" + quote(e.cfg.EngineLabel) + ",model_name=" + quote(e.cfg.Model)
-	use := float64(l.UsedBlocks) / float64(l.Blocks)
-	x.one("vllm:num_requests_running", "gauge", "Number of requests in model execution batches.", float64(l.Running))
-	x.one("vllm:num_requests_waiting", "gauge", "Number of requests waiting to be processed.", float64(l.Waiting))
-	x.one("vllm:kv_cache_usage_perc", "gauge", "KV-cache usage. 1 means 100 percent usage.", use)
-	x.one("vllm:prefix_cache_queries_total", "counter", "Prefix cache queries, in terms of number of queried tokens.", float64(t.QueriedTokens))
-	x.one("vllm:prefix_cache_hits_total", "counter", "Prefix cache hits, in terms of number of cached tokens.", float64(t.HitTokens))
-	x.one("vllm:num_preemptions_total", "counter", "Cumulative number of preemption from the engine.", float64(t.Preemptions))
-	x.one("vllm:prompt_tokens_total", "counter", "Number of prefill tokens processed.", float64(t.PromptTokens))
-	x.one("vllm:generation_tokens_total", "counter", "Number of generation tokens processed.", float64(t.GeneratedTokens))
+func (e *Engine) vllmMetrics(x *exposition, ranks []rankState, born time.Time) {
+	x.one("process_start_time_seconds", "gauge", "Start time of the process since unix epoch in seconds.", unixSeconds(born))
+	x.rank = func(i int) string { return "engine=" + quote(ranks[i].label) + ",model_name=" + quote(e.cfg.Model) }
+	each := func(name, kind, help string, v func(*rankState) float64) { x.each(name, kind, help, ranks, v) }
+	each("vllm:num_requests_running", "gauge", "Number of requests in model execution batches.", func(r *rankState) float64 { return float64(r.load.Running) })
+	each("vllm:num_requests_waiting", "gauge", "Number of requests waiting to be processed.", func(r *rankState) float64 { return float64(r.load.Waiting) })
+	each("vllm:kv_cache_usage_perc", "gauge", "KV-cache usage. 1 means 100 percent usage.", func(r *rankState) float64 {
+		return float64(r.load.UsedBlocks) / float64(r.load.Blocks)
+	})
+	for _, c := range []struct {
+		name, help string
+		v          func(*Totals) int64
+	}{
+		{"vllm:prefix_cache_queries_total", "Prefix cache queries, in terms of number of queried tokens.", func(t *Totals) int64 { return t.QueriedTokens }},
+		{"vllm:prefix_cache_hits_total", "Prefix cache hits, in terms of number of cached tokens.", func(t *Totals) int64 { return t.HitTokens }},
+		{"vllm:num_preemptions_total", "Cumulative number of preemption from the engine.", func(t *Totals) int64 { return t.Preemptions }},
+		{"vllm:prompt_tokens_total", "Number of prefill tokens processed.", func(t *Totals) int64 { return t.PromptTokens }},
+		{"vllm:generation_tokens_total", "Number of generation tokens processed.", func(t *Totals) int64 { return t.GeneratedTokens }},
+	} {
+		each(c.name, "counter", c.help, func(r *rankState) float64 { return float64(c.v(&r.totals)) })
+	}
 	x.family("vllm:request_success_total", "counter", "Count of successfully processed requests.")
-	x.sample("vllm:request_success_total", `finished_reason="stop"`, float64(e.stats.stop))
-	x.sample("vllm:request_success_total", `finished_reason="length"`, float64(e.stats.length))
-	x.sample("vllm:request_success_total", `finished_reason="abort"`, float64(e.stats.aborted))
-	x.histogram("vllm:time_to_first_token_seconds", "Histogram of time to first token in seconds.", e.stats.firstToken)
-	x.histogram("vllm:inter_token_latency_seconds", "Histogram of inter-token latency in seconds.", e.stats.interToken)
-	x.histogram("vllm:e2e_request_latency_seconds", "Histogram of e2e request latency in seconds.", e.stats.total)
-	x.labels = ""
+	for i := range ranks {
+		s := &ranks[i].stats
+		x.sample("vllm:request_success_total", x.rank(i)+`,finished_reason="stop"`, float64(s.stop))
+		x.sample("vllm:request_success_total", x.rank(i)+`,finished_reason="length"`, float64(s.length))
+		x.sample("vllm:request_success_total", x.rank(i)+`,finished_reason="abort"`, float64(s.aborted))
+	}
+	x.histogram("vllm:time_to_first_token_seconds", "Histogram of time to first token in seconds.", ranks, func(r *rankState) *histogram { return &r.stats.firstToken })
+	x.histogram("vllm:inter_token_latency_seconds", "Histogram of inter-token latency in seconds.", ranks, func(r *rankState) *histogram { return &r.stats.interToken })
+	x.histogram("vllm:e2e_request_latency_seconds", "Histogram of e2e request latency in seconds.", ranks, func(r *rankState) *histogram { return &r.stats.total })
 	x.family("vllm:cache_config_info", "gauge", "Information of the LLMEngine CacheConfig.")
-	x.sample("vllm:cache_config_info", fmt.Sprintf(
-		`block_size="%d",cache_dtype="auto",enable_prefix_caching="True",engine=%s,gpu_memory_utilization="0.9",num_gpu_blocks="%d"`,
-		e.cfg.BlockTokens, quote(e.cfg.EngineLabel), l.Blocks), 1)
+	for _, r := range ranks {
+		x.sample("vllm:cache_config_info", fmt.Sprintf(
+			`block_size="%d",cache_dtype="auto",enable_prefix_caching="True",engine=%s,gpu_memory_utilization="0.9",num_gpu_blocks="%d"`,
+			e.cfg.BlockTokens, quote(r.label), r.load.Blocks), 1)
+	}
 	if len(e.cfg.Adapters) > 0 {
-		running, waiting := e.core.Adapters()
 		limit := e.cfg.MaxLoRAs
 		if limit == 0 {
 			limit = len(e.cfg.Adapters)
 		}
 		x.family("vllm:lora_requests_info", "gauge", "Running stats on lora requests.")
 		x.sample("vllm:lora_requests_info", fmt.Sprintf(`max_lora="%d",running_lora_adapters=%s,waiting_lora_adapters=%s`,
-			limit, quote(strings.Join(running, ",")), quote(strings.Join(waiting, ","))), unixSeconds(time.Now()))
+			limit, quote(strings.Join(ranks[0].running, ",")), quote(strings.Join(ranks[0].waiting, ","))), unixSeconds(time.Now()))
 	}
 }
 
-func (e *Engine) sglangMetrics(x *exposition, l Load, t Totals) {
-	x.one("process_start_time_seconds", "gauge", "Start time of the process since unix epoch in seconds.", unixSeconds(e.born))
-	x.labels = `engine_type="unified",model_name=` + quote(e.cfg.Model) + `,moe_ep_rank="0",pp_rank="0",tp_rank="0"`
-	x.one("sglang:num_running_reqs", "gauge", "The number of running requests.", float64(l.Running))
-	x.one("sglang:num_queue_reqs", "gauge", "The number of requests in the waiting queue.", float64(l.Waiting))
-	x.one("sglang:num_used_tokens", "gauge", "The number of used tokens.", float64(l.UsedBlocks*e.cfg.BlockTokens))
-	x.one("sglang:token_usage", "gauge", "The token usage.", float64(l.UsedBlocks)/float64(l.Blocks))
-	x.one("sglang:max_total_num_tokens", "gauge", "Maximum total number of tokens in the KV cache pool.", float64(e.cfg.KVTokens))
-	x.one("sglang:cache_hit_rate", "gauge", "The prefix cache hit rate of the last prefill batch.", t.LastHitRate)
-	x.labels = "model_name=" + quote(e.cfg.Model)
-	x.one("sglang:prompt_tokens_total", "counter", "Number of prefill tokens processed.", float64(t.PromptTokens))
-	x.one("sglang:generation_tokens_total", "counter", "Number of generation tokens processed.", float64(t.GeneratedTokens))
-	x.one("sglang:cached_tokens_total", "counter", "Number of cached prompt tokens.", float64(t.HitTokens))
-	x.one("sglang:num_requests_total", "counter", "Number of requests processed.", float64(e.stats.stop+e.stats.length))
-	x.histogram("sglang:time_to_first_token_seconds", "Histogram of time to first token in seconds.", e.stats.firstToken)
-	x.histogram("sglang:inter_token_latency_seconds", "Histogram of inter-token latency in seconds.", e.stats.interToken)
-	x.histogram("sglang:e2e_request_latency_seconds", "Histogram of end-to-end request latency in seconds.", e.stats.total)
+func (e *Engine) sglangMetrics(x *exposition, ranks []rankState, born time.Time) {
+	x.one("process_start_time_seconds", "gauge", "Start time of the process since unix epoch in seconds.", unixSeconds(born))
+	x.rank = func(i int) string {
+		rank := ""
+		if len(ranks) > 1 {
+			rank = `dp_rank="` + strconv.Itoa(i) + `",`
+		}
+		return rank + `engine_type="unified",model_name=` + quote(e.cfg.Model) + `,moe_ep_rank="0",pp_rank="0",tp_rank="0"`
+	}
+	each := func(name, help string, v func(*rankState) float64) { x.each(name, "gauge", help, ranks, v) }
+	each("sglang:num_running_reqs", "The number of running requests.", func(r *rankState) float64 { return float64(r.load.Running) })
+	each("sglang:num_queue_reqs", "The number of requests in the waiting queue.", func(r *rankState) float64 { return float64(r.load.Waiting) })
+	each("sglang:num_used_tokens", "The number of used tokens.", func(r *rankState) float64 { return float64(r.load.UsedBlocks * e.cfg.BlockTokens) })
+	each("sglang:token_usage", "The token usage.", func(r *rankState) float64 { return float64(r.load.UsedBlocks) / float64(r.load.Blocks) })
+	each("sglang:max_total_num_tokens", "Maximum total number of tokens in the KV cache pool.", func(r *rankState) float64 { return float64(r.capacity) })
+	each("sglang:cache_hit_rate", "The prefix cache hit rate of the last prefill batch.", func(r *rankState) float64 { return r.totals.LastHitRate })
+	x.rank = func(i int) string {
+		if len(ranks) > 1 {
+			return `dp_rank="` + strconv.Itoa(i) + `",model_name=` + quote(e.cfg.Model)
+		}
+		return "model_name=" + quote(e.cfg.Model)
+	}
+	for _, c := range []struct {
+		name, help string
+		v          func(*rankState) int64
+	}{
+		{"sglang:prompt_tokens_total", "Number of prefill tokens processed.", func(r *rankState) int64 { return r.totals.PromptTokens }},
+		{"sglang:generation_tokens_total", "Number of generation tokens processed.", func(r *rankState) int64 { return r.totals.GeneratedTokens }},
+		{"sglang:cached_tokens_total", "Number of cached prompt tokens.", func(r *rankState) int64 { return r.totals.HitTokens }},
+		{"sglang:num_requests_total", "Number of requests processed.", func(r *rankState) int64 { return r.stats.stop + r.stats.length }},
+	} {
+		x.each(c.name, "counter", c.help, ranks, func(r *rankState) float64 { return float64(c.v(r)) })
+	}
+	x.histogram("sglang:time_to_first_token_seconds", "Histogram of time to first token in seconds.", ranks, func(r *rankState) *histogram { return &r.stats.firstToken })
+	x.histogram("sglang:inter_token_latency_seconds", "Histogram of inter-token latency in seconds.", ranks, func(r *rankState) *histogram { return &r.stats.interToken })
+	x.histogram("sglang:e2e_request_latency_seconds", "Histogram of end-to-end request latency in seconds.", ranks, func(r *rankState) *histogram { return &r.stats.total })
 }
 
 func (e *Engine) llamaMetrics(x *exposition, l Load, t Totals) {

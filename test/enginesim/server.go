@@ -25,9 +25,9 @@ func (e *Engine) Handler() http.Handler {
 			h(w, r)
 		})
 	}
-	handle(http.MethodPost, chatPath, e.inference(e.chat))
-	handle(http.MethodPost, textPath, e.inference(e.completion))
-	handle(http.MethodPost, embeddingPath, e.inference(e.embedding))
+	handle(http.MethodPost, chatPath, e.ranked(func(e *Engine) http.HandlerFunc { return e.inference(e.chat) }))
+	handle(http.MethodPost, textPath, e.ranked(func(e *Engine) http.HandlerFunc { return e.inference(e.completion) }))
+	handle(http.MethodPost, embeddingPath, e.ranked(func(e *Engine) http.HandlerFunc { return e.inference(e.embedding) }))
 	handle(http.MethodGet, "/v1/models", e.models)
 	handle(http.MethodGet, "/health", e.health)
 	handle(http.MethodGet, "/metrics", e.metrics)
