@@ -104,10 +104,10 @@ type Request struct {
 	empty               bool // the body is an object without fields
 }
 
-// Input is the prompt for prefix.Hasher. It refers to body, which must be the one that was parsed. Its Kind is 0 where
-// the endpoint has no prompt to match by prefix.
+// Input is the prompt for prefix.Hasher, which need not check it again. It refers to body, which must be the one that
+// was parsed. Its Kind is 0 where the endpoint has no prompt to match by prefix.
 func (r *Request) Input(body []byte) prefix.Input {
-	in := prefix.Input{}
+	in := prefix.Input{Checked: true}
 	switch r.Endpoint {
 	case Chat:
 		in.Kind = prefix.Chat

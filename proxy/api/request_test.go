@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -49,7 +50,7 @@ func TestAWholeChatRequest(t *testing.T) {
 		t.Fatalf("got %+v", r)
 	}
 	want := prefix.Input{
-		Kind: prefix.Chat, Template: []byte(`"t"`), TemplateArgs: []byte(`{"enable_thinking":false}`), ReasoningEffort: []byte(`"low"`), Documents: []byte(`[1]`),
+		Checked: true, Kind: prefix.Chat, Template: []byte(`"t"`), TemplateArgs: []byte(`{"enable_thinking":false}`), ReasoningEffort: []byte(`"low"`), Documents: []byte(`[1]`),
 		Tools: []byte(`[{"t":1}]`), Functions: []byte(`[]`), Messages: []byte(`[{"role":"user","content":"x"}]`),
 	}
 	if got := r.Input([]byte(body)); !reflect.DeepEqual(got, want) {
@@ -86,7 +87,7 @@ func TestAWholeResponsesRequest(t *testing.T) {
 		t.Fatalf("got %+v", r)
 	}
 	want := prefix.Input{
-		Kind: prefix.Responses, Prompt: []byte(`[{"role":"user","content":"x"}]`), Instructions: []byte(`"i"`), Previous: []byte(`"resp_1"`),
+		Checked: true, Kind: prefix.Responses, Prompt: []byte(`[{"role":"user","content":"x"}]`), Instructions: []byte(`"i"`), Previous: []byte(`"resp_1"`),
 		Conversation: []byte(`{"id":"c"}`), Reference: []byte(`{"id":"p"}`), ReasoningEffort: []byte(`"low"`), Tools: []byte(`[{"t":1}]`),
 	}
 	if got := r.Input([]byte(body)); !reflect.DeepEqual(got, want) {
@@ -104,7 +105,7 @@ func TestAWholeMessagesRequest(t *testing.T) {
 			t.Fatalf("got %+v", r)
 		}
 		want := prefix.Input{
-			Kind: prefix.Messages, System: []byte(`[{"type":"text","text":"s"}]`), Messages: []byte(`[{"role":"user","content":"x"}]`),
+			Checked: true, Kind: prefix.Messages, System: []byte(`[{"type":"text","text":"s"}]`), Messages: []byte(`[{"role":"user","content":"x"}]`),
 			Tools: []byte(`[{"name":"f"}]`), Thinking: []byte(`{"type":"enabled","budget_tokens":1024}`),
 		}
 		if got := r.Input(sent); !reflect.DeepEqual(got, want) {
@@ -122,7 +123,7 @@ func TestFieldsOfOneFamilyMeanNothingInAnother(t *testing.T) {
 			t.Errorf("%v: %v", ep, err)
 		}
 		in := r.Input(body)
-		in.Kind = 0
+		in.Kind, in.Checked = 0, false
 		if !reflect.DeepEqual(in, prefix.Input{}) || r.MaxTokens != 0 {
 			t.Errorf("%v: %+v", ep, in)
 		}
@@ -293,8 +294,11 @@ func FuzzParse(f *testing.F) {
 		}
 		var hasher prefix.Hasher
 		if in := r.Input(body); in.Kind != 0 {
-			if _, err := hasher.Marks(nil, prefix.Seed{}, in); err != nil {
-				t.Fatalf("a body that was accepted can't be hashed: %v", err)
+			known, _ := hasher.Marks(nil, prefix.Seed{}, in)
+			in.Checked = false
+			marks, err := hasher.Marks(nil, prefix.Seed{}, in)
+			if err != nil || !slices.Equal(known, marks) {
+				t.Fatalf("a body that was accepted hashes to %v, checked again to %v, %v", known, marks, err)
 			}
 		}
 		checkSplice(t, &r, body, name)

@@ -114,6 +114,7 @@ func (h *Hasher) AnswerItem(raw []byte) {
 	if len(raw) == 0 {
 		return
 	}
+	h.checked = false
 	c := scan.New(raw)
 	if h.kind == Responses {
 		h.item(&c, raw)

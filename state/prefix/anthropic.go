@@ -33,7 +33,7 @@ func (h *Hasher) anthropic(in Input) error {
 		h.markEnd()
 		return nil
 	}
-	c := scan.New(in.Messages)
+	c := h.cursor(in.Messages)
 	if !c.EnterArray() {
 		v := c.Skip()
 		if err := c.End(); err != nil {
@@ -53,7 +53,7 @@ func (h *Hasher) anthropic(in Input) error {
 // blockTools hashes tools as JSON text without their cache_control. A member of that name deeper inside is a part of a
 // tool's schema.
 func (h *Hasher) blockTools(raw []byte) error {
-	c := scan.New(raw)
+	c := h.cursor(raw)
 	if len(raw) == 0 || !c.EnterArray() {
 		return h.setting(sectionTools, raw)
 	}
@@ -83,7 +83,7 @@ func (h *Hasher) system(raw []byte) error {
 	if len(raw) == 0 {
 		return nil
 	}
-	c := scan.New(raw)
+	c := h.cursor(raw)
 	if c.Peek() == scan.Null {
 		c.Skip()
 		return c.End()
@@ -145,7 +145,7 @@ func (h *Hasher) blocks(doc []byte, v scan.Value, depth int) {
 		return
 	}
 	raw := v.Raw(doc)
-	c := scan.New(raw)
+	c := h.cursor(raw)
 	c.EnterArray()
 	for c.NextElem() {
 		h.block(&c, raw, depth)
@@ -262,7 +262,7 @@ func (h *Hasher) document(doc []byte, source, title, context scan.Value, depth i
 		return false
 	}
 	raw := source.Raw(doc)
-	c := scan.New(raw)
+	c := h.cursor(raw)
 	c.EnterObject()
 	var kind, data, content scan.Value
 	var scratch [32]byte

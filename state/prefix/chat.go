@@ -11,7 +11,7 @@ func (h *Hasher) chat(in Input) error {
 	if len(in.Messages) == 0 {
 		return nil
 	}
-	c := scan.New(in.Messages)
+	c := h.cursor(in.Messages)
 	if !c.EnterArray() {
 		v := c.Skip()
 		if err := c.End(); err != nil {
@@ -52,13 +52,9 @@ func (h *Hasher) setting(number byte, raw []byte) error {
 	if len(raw) == 0 {
 		return nil
 	}
-	c := scan.New(raw)
-	v := c.Skip()
-	if err := c.End(); err != nil {
+	v, err := h.one(raw)
+	if err != nil || v.Kind == scan.Null {
 		return err
-	}
-	if v.Kind == scan.Null {
-		return nil
 	}
 	h.noteAt(raw, v.Start)
 	h.frame(frameSection)
@@ -128,7 +124,7 @@ func (h *Hasher) message(c *scan.Cursor, doc []byte) {
 	}
 	if m.calls.Kind == scan.Array {
 		raw := m.calls.Raw(doc)
-		calls := scan.New(raw)
+		calls := h.cursor(raw)
 		calls.EnterArray()
 		for calls.NextElem() {
 			h.call(&calls, raw)
@@ -138,7 +134,7 @@ func (h *Hasher) message(c *scan.Cursor, doc []byte) {
 	}
 	if present(m.function) {
 		raw := m.function.Raw(doc)
-		f := scan.New(raw)
+		f := h.cursor(raw)
 		h.function(&f, raw, frameFunction)
 	}
 	h.noteAt(doc, c.Pos()-1)
@@ -158,7 +154,7 @@ func (h *Hasher) content(doc []byte, v scan.Value) {
 		h.text(doc, v)
 	case v.Kind == scan.Array:
 		raw := v.Raw(doc)
-		c := scan.New(raw)
+		c := h.cursor(raw)
 		c.EnterArray()
 		for c.NextElem() {
 			h.part(&c, raw)

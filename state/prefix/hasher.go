@@ -1,6 +1,7 @@
 package prefix
 
 import (
+	"bytes"
 	"encoding/binary"
 	"math"
 	"math/bits"
@@ -17,7 +18,8 @@ const (
 
 	messageTokens = 4 // tokens a template adds per message: begin, role's newline, end, newline (ChatML and Llama 3 agree within one)
 
-	bufferBytes = 2048
+	bufferBytes  = 2048
+	inPlaceBytes = 256 // runs shorter than this are worth copying
 )
 
 // Frames. Each is 0xFF and one of these.
@@ -57,6 +59,7 @@ type Hasher struct {
 
 	kind      Kind
 	history   bool // the prompt goes on from what the body does not hold
+	checked   bool // values need not be checked
 	answer    answer
 	plainJSON jsonText // of the value being hashed
 
@@ -74,6 +77,7 @@ type Hasher struct {
 // The hasher keeps the state at the prompt's end, so that an answer can follow.
 func (h *Hasher) Marks(dst []Mark, seed Seed, in Input) ([]Mark, error) {
 	h.begin(dst, seed, in.Kind)
+	h.checked = in.Checked
 	var err error
 	switch in.Kind {
 	case Chat:
@@ -89,6 +93,25 @@ func (h *Hasher) Marks(dst []Mark, seed Seed, in Input) ([]Mark, error) {
 	}
 	dst, h.dst = h.dst, nil
 	return dst, err
+}
+
+// cursor returns a cursor over a value of the input.
+func (h *Hasher) cursor(raw []byte) scan.Cursor {
+	if h.checked {
+		return scan.Reread(raw)
+	}
+	return scan.New(raw)
+}
+
+// one reads a whole value of the input, of which no more than place and kind is asked.
+func (h *Hasher) one(raw []byte) (scan.Value, error) {
+	c := h.cursor(raw)
+	kind := c.Peek()
+	if h.checked && kind != scan.None {
+		return scan.Value{Kind: kind, Start: c.Pos(), End: len(bytes.TrimRight(raw, " \t\r\n"))}, nil
+	}
+	v := c.Skip()
+	return v, c.End()
 }
 
 // Total is the depth of all that the last Marks call read, all prompts of a batch included. Its Hash is zero.
@@ -243,14 +266,20 @@ func (h *Hasher) str(doc []byte, v scan.Value) {
 	h.flush()
 	h.note(raw)
 	for len(raw) > 0 {
-		b, used := raw, len(raw)
+		// Long runs without escapes are hashed where they lie.
+		b, used, how := raw, len(raw), inPlace
 		if v.Escaped {
-			var n int
-			n, used = scan.Decode(h.buf[:], raw)
-			b = h.buf[:n]
+			if used = bytes.IndexByte(raw, '\\'); used < 0 {
+				used = len(raw)
+			}
+			if b = raw[:used]; used < inPlaceBytes {
+				var n int
+				n, used = scan.Decode(h.buf[:], raw)
+				b, how = h.buf[:n], decoded
+			}
 		}
 		if h.probe != nil {
-			h.probe.from(raw[:used], formOf(v))
+			h.probe.from(raw[:used], how)
 		}
 		h.bytes(b, !v.Wide)
 		raw = raw[used:]
@@ -258,24 +287,22 @@ func (h *Hasher) str(doc []byte, v scan.Value) {
 	h.noteAt(doc, v.End-1)
 }
 
-func formOf(v scan.Value) form {
-	if v.Escaped {
-		return decoded
-	}
-	return inPlace
-}
-
 func (h *Hasher) exact(tokens int) { h.m.Exact = clamp(uint64(h.m.Exact) + uint64(tokens)) }
 
 // countWide counts the bytes of b that are not ASCII.
 func countWide(b []byte) int {
 	const highs = 0x8080808080808080
-	n := 0
-	for len(b) >= 8 {
-		n += bits.OnesCount64(binary.LittleEndian.Uint64(b) & highs)
-		b = b[8:]
+	n, i := 0, 0
+	for ; i+32 <= len(b); i += 32 {
+		w := b[i : i+32 : i+32]
+		w0, w1 := binary.LittleEndian.Uint64(w)&highs, binary.LittleEndian.Uint64(w[8:])&highs
+		w2, w3 := binary.LittleEndian.Uint64(w[16:])&highs, binary.LittleEndian.Uint64(w[24:])&highs
+		if w0|w1|w2|w3 != 0 {
+			// Flags of four words side by side: one count.
+			n += bits.OnesCount64(w0>>7 | w1>>6 | w2>>5 | w3>>4)
+		}
 	}
-	for _, c := range b {
+	for _, c := range b[i:] {
 		n += int(c >> 7)
 	}
 	return n

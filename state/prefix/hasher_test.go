@@ -374,6 +374,11 @@ func FuzzMarks(f *testing.F) {
 		if fmt.Sprint(first) != fmt.Sprint(again) {
 			t.Fatal("a used hasher makes other marks")
 		}
+		in.Checked = true
+		if known, _ := h.Marks(nil, Seed{Model: "m"}, in); err == nil && fmt.Sprint(first) != fmt.Sprint(known) {
+			t.Fatal("values that are not checked again have other marks")
+		}
+		in.Checked = false
 		var compact bytes.Buffer
 		if err == nil && json.Compact(&compact, raw) == nil {
 			c := compact.Bytes()
@@ -383,24 +388,6 @@ func FuzzMarks(f *testing.F) {
 			}
 		}
 	})
-}
-
-func BenchmarkMarks(b *testing.B) {
-	pieces := map[string]string{"plain": "some plain words of a prompt without much in it, ", "code": `func main() {\n\tfmt.Println(\"x\")\n}\n`, "wide": "这是一个提示的文字，"}
-	for _, name := range []string{"plain", "code", "wide"} {
-		b.Run(name, func(b *testing.B) {
-			message := `{"role":"user","content":"` + strings.Repeat(pieces[name], 6500/len(pieces[name])) + `\n"}`
-			in := chat("[" + strings.Repeat(message+",", 19) + message + "]")
-			var h Hasher
-			var dst []Mark
-			b.SetBytes(int64(len(in.Messages)))
-			b.ReportAllocs()
-			for b.Loop() {
-				dst, _ = h.Marks(dst[:0], Seed{Model: "m"}, in)
-			}
-			b.ReportMetric(float64(len(dst)), "marks")
-		})
-	}
 }
 
 // BenchmarkMark is the cost of one mark: Sum64 on a stream that has begun.

@@ -14,6 +14,9 @@ type jsonText struct {
 // maxEscape is the length of two escapes that are one character.
 const maxEscape = 12
 
+// squeezeBytes is the least that is worth the blocks of scan.Squeeze.
+const squeezeBytes = 128
+
 // whole says whether the text may end here.
 func (j *jsonText) whole() bool { return !j.inside && j.n == 0 }
 
@@ -27,6 +30,18 @@ func (h *Hasher) json(raw []byte) {
 // jsonPiece hashes the next piece of a JSON text, which may be cut anywhere.
 func (h *Hasher) jsonPiece(j *jsonText, raw []byte) {
 	for len(raw) > 0 {
+		if j.n == 0 && h.probe == nil && len(raw) >= squeezeBytes && !(j.inside && len(raw) > bufferBytes && scan.Plain(raw[:bufferBytes]) == bufferBytes) {
+			if bufferBytes-h.n < squeezeBytes {
+				h.flush()
+			}
+			w, r, inside := scan.Squeeze(h.buf[h.n:], raw, j.inside)
+			if r > 0 {
+				h.n += w
+				j.some, j.inside = j.some || w > 0, inside
+				raw = raw[r:]
+				continue
+			}
+		}
 		switch {
 		case j.n > 0:
 			raw = h.jsonEscape(j, raw)

@@ -52,6 +52,10 @@ type Seed struct {
 type Input struct {
 	Kind Kind
 
+	// Checked says that a scan.Cursor has accepted the document these values were cut from, each one whole, so they
+	// need not be checked again. With it, malformed values are hashed somehow and are no error.
+	Checked bool
+
 	Template        []byte // chat_template
 	TemplateArgs    []byte // chat_template_kwargs
 	ReasoningEffort []byte // reasoning_effort; some templates write it into the system message

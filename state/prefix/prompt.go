@@ -13,7 +13,7 @@ func (h *Hasher) prompt(raw []byte) error {
 	if len(raw) == 0 {
 		return nil
 	}
-	c := scan.New(raw)
+	c := h.cursor(raw)
 	if !c.EnterArray() {
 		v := c.Skip()
 		if err := c.End(); err != nil {
@@ -29,7 +29,7 @@ func (h *Hasher) prompt(raw []byte) error {
 		h.noteAt(raw, c.Pos())
 		h.frame(frameIDs)
 		for ok := true; ok; ok = c.NextElem() {
-			h.tokenID(raw, c.Skip(), true)
+			h.ids(raw, &c, true)
 		}
 		h.noteAt(raw, c.Pos()-1)
 		return c.End()
@@ -50,7 +50,7 @@ func (h *Hasher) element(doc []byte, c *scan.Cursor) {
 	h.noteAt(doc, c.Pos())
 	h.frame(frameIDs)
 	for c.NextElem() {
-		h.tokenID(doc, c.Skip(), true)
+		h.ids(doc, c, true)
 	}
 	h.noteAt(doc, c.Pos()-1)
 }
@@ -63,6 +63,38 @@ func (h *Hasher) onePrompt(doc []byte, v scan.Value) {
 		return
 	}
 	h.other(doc, v)
+}
+
+// ids reads token ids, many at a time where they are as they should be, and hashes or counts them.
+func (h *Hasher) ids(doc []byte, c *scan.Cursor, hash bool) {
+	var some [128]uint32
+	n := 0
+	if h.probe == nil { // which wants to know the place of each
+		n = c.Ints(some[:])
+	}
+	switch {
+	case n == 0:
+		h.tokenID(doc, c.Skip(), hash)
+	case !hash:
+		h.rest.Exact = clamp(uint64(h.rest.Exact) + uint64(n))
+	default:
+		for i, id := range some[:n] {
+			binary.LittleEndian.PutUint32(h.buf[4*i:], id)
+		}
+		// An id counts from its first byte on, as in tokenID.
+		b, counted := h.buf[:4*n], 0
+		for at := 0; at < len(b); {
+			size := len(b) - at
+			if room := h.next - h.pos; uint64(size) > room {
+				size = int(room)
+			}
+			begun := (at + size + 3) / 4
+			h.exact(begun - counted)
+			_, _ = h.x.Write(b[at : at+size])
+			h.advance(size)
+			at, counted = at+size, begun
+		}
+	}
 }
 
 // tokenID hashes a token id as four bytes and counts one token. What is no 32-bit number is hashed as its text.
@@ -91,7 +123,7 @@ func (h *Hasher) tokenID(doc []byte, v scan.Value, hash bool) {
 func (h *Hasher) countOnly(doc []byte, c *scan.Cursor) {
 	if c.EnterArray() {
 		for c.NextElem() {
-			h.tokenID(doc, c.Skip(), false)
+			h.ids(doc, c, false)
 		}
 		return
 	}

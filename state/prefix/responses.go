@@ -32,13 +32,9 @@ func (h *Hasher) goOn(source byte, raw []byte) error {
 	if len(raw) == 0 {
 		return nil
 	}
-	c := scan.New(raw)
-	v := c.Skip()
-	if err := c.End(); err != nil {
+	v, err := h.one(raw)
+	if err != nil || v.Kind == scan.Null {
 		return err
-	}
-	if v.Kind == scan.Null {
-		return nil
 	}
 	h.history = true
 	h.digest.Reset()
@@ -67,7 +63,7 @@ func (h *Hasher) plain(raw []byte, role string) error {
 	if len(raw) == 0 {
 		return nil
 	}
-	c := scan.New(raw)
+	c := h.cursor(raw)
 	if c.EnterArray() {
 		for c.NextElem() {
 			h.item(&c, raw)

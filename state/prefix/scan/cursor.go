@@ -58,11 +58,16 @@ type Cursor struct {
 	pos   int
 	depth int
 	first bool // just inside an object or array: no comma is due
+	known bool // the document has been read before
 	fault Error
 }
 
 // New returns a cursor before the document's value. doc is read where it lies and must not change meanwhile.
 func New(doc []byte) Cursor { return Cursor{doc: doc} }
+
+// Reread returns a cursor over a value that a strict cursor has accepted before, from its first byte to its last. Strings
+// are not checked again and their Wide is always set. In what was never accepted it finds something, without a panic.
+func Reread(doc []byte) Cursor { return Cursor{doc: doc, known: true} }
 
 // Pos is the offset of the next unread byte.
 func (c *Cursor) Pos() int { return c.pos }

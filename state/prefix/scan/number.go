@@ -70,3 +70,34 @@ func Int(raw []byte) (n int64, ok bool) {
 	}
 	return int64(u), true
 }
+
+// Ints reads elements of the array the cursor is in as long as they are integers of at most nine digits without a sign
+// and dst has room, and returns how many. The cursor must stand before an element; it then stands behind the last one
+// that was read, where NextElem goes on.
+func (c *Cursor) Ints(dst []uint32) int {
+	if c.fault.Problem != 0 {
+		return 0
+	}
+	doc, n := c.doc, 0
+	for i := skipSpace(doc, c.pos); n < len(dst); n++ {
+		start, v := i, uint32(0)
+		for i < len(doc) && doc[i]-'0' < 10 {
+			v = v*10 + uint32(doc[i]-'0')
+			i++
+		}
+		if digits := i - start; digits == 0 || digits > 9 || digits > 1 && doc[start] == '0' || i == len(doc) {
+			break
+		}
+		end := i
+		if i = skipSpace(doc, i); i == len(doc) || doc[i] != ',' && doc[i] != ']' {
+			break
+		}
+		dst[n], c.pos, c.first = v, end, false
+		if doc[i] == ']' {
+			n++
+			break
+		}
+		i = skipSpace(doc, i+1)
+	}
+	return n
+}

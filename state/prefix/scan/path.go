@@ -11,7 +11,8 @@ func PathAt(doc []byte, offset int) (path string, kind Kind, start int) {
 	c := New(doc)
 	for {
 		// Before a value.
-		kind, start = c.Peek(), c.Pos()
+		c.Peek()
+		start = c.Pos()
 		if len(stack) > 0 && start > offset {
 			return pathOf(doc, stack[:len(stack)-1]), stack[len(stack)-1].kind(), stack[len(stack)-1].start
 		}

@@ -3,33 +3,20 @@ package scan
 import (
 	"bytes"
 	"encoding/binary"
-	"math/bits"
 	"unicode/utf8"
-)
-
-const (
-	ones  = 0x0101010101010101
-	highs = 0x8080808080808080
 )
 
 // str reads the string whose opening quote is at i and checks it: escapes, control characters, UTF-8.
 func (c *Cursor) str(i int) (v Value, end int, ok bool) {
+	if c.known {
+		return c.knownStr(i)
+	}
 	doc := c.doc
 	v = Value{Start: i, Kind: String}
 	i++
+	lastEscape, near := i, 0
 	for {
-		// Eight bytes at a time while none of them is a quote, a backslash, a control character or non-ASCII. Every
-		// subtraction may borrow from the byte above, so only the lowest flagged byte is certain; it is all we need.
-		for i+8 <= len(doc) {
-			w := binary.LittleEndian.Uint64(doc[i:])
-			flags := ((w - ones*0x20) | (w ^ ones*'"' - ones) | (w ^ ones*'\\' - ones) | w) & highs
-			if flags != 0 {
-				i += bits.TrailingZeros64(flags) >> 3
-				break
-			}
-			i += 8
-		}
-		if i >= len(doc) {
+		if i = ordinary(doc, i); i >= len(doc) {
 			return Value{}, i, c.fail(Truncated, len(doc))
 		}
 		switch b := doc[i]; {
@@ -38,18 +25,22 @@ func (c *Cursor) str(i int) (v Value, end int, ok bool) {
 			return v, i + 1, true
 		case b == '\\':
 			v.Escaped = true
-			if i+1 < len(doc) && shortEscape[doc[i+1]] != 0 {
-				i += 2
+			if i+1 >= len(doc) || shortEscape[doc[i+1]] == 0 {
+				v.Wide = true
+				if i, ok = c.unicodeEscape(i); !ok {
+					return Value{}, i, false
+				}
 				continue
 			}
-			v.Wide = true
-			if i, ok = c.unicodeEscape(i); !ok {
-				return Value{}, i, false
+			if near++; i-lastEscape >= sparse {
+				near = 0
+			}
+			lastEscape = i
+			if i += 2; near >= crowd {
+				i, near = escapedBlocks(doc, i), 0
 			}
 		case b < 0x20:
 			return Value{}, i, c.fail(BadControl, i)
-		case b < 0x80:
-			i++
 		default:
 			v.Wide = true
 			if i, ok = c.wide(i); !ok {
@@ -59,8 +50,40 @@ func (c *Cursor) str(i int) (v Value, end int, ok bool) {
 	}
 }
 
+// knownStr reads the string whose opening quote is at i without checking it.
+func (c *Cursor) knownStr(i int) (v Value, end int, ok bool) {
+	v = Value{Start: i, Kind: String, Wide: true}
+	i++
+	for from := i; ; {
+		n := bytes.IndexByte(c.doc[i:], '"')
+		if n < 0 {
+			return Value{}, i, c.fail(Truncated, len(c.doc))
+		}
+		i += n
+		// A quote ends the string unless an odd number of backslashes stands before it.
+		slashes := 0
+		for i-slashes > from && c.doc[i-slashes-1] == '\\' {
+			slashes++
+		}
+		v.Escaped = v.Escaped || slashes > 0
+		i++
+		if slashes&1 == 0 {
+			v.End = i
+			v.Escaped = v.Escaped || bytes.IndexByte(c.doc[from:i], '\\') >= 0
+			return v, i, true
+		}
+	}
+}
+
 // unicodeEscape checks the escape whose backslash is at i and that is none of the short ones.
 func (c *Cursor) unicodeEscape(i int) (next int, ok bool) {
+	from := i
+	for i+6 <= len(c.doc) && c.doc[i] == '\\' && c.doc[i+1] == 'u' && hex4(c.doc[i+2:]) >= 0 {
+		i += 6 // they come in runs
+	}
+	if i > from {
+		return i, true
+	}
 	if i+1 < len(c.doc) && c.doc[i+1] != 'u' {
 		return i, c.fail(BadEscape, i)
 	}
@@ -80,15 +103,12 @@ func (c *Cursor) wide(i int) (next int, ok bool) {
 	doc := c.doc
 	for i < len(doc) && doc[i] >= 0x80 {
 		// The three-byte forms without special cases are most of the world's text; the rest goes the long way.
-		for i+4 <= len(doc) {
-			w := binary.LittleEndian.Uint32(doc[i:])
-			if w&0x00C0C0F0 != 0x008080E0 || byte(w) == 0xE0 || byte(w) == 0xED {
-				break
-			}
-			i += 3
-		}
-		if i >= len(doc) || doc[i] < 0x80 {
+		if i = threeByteRun(doc, i); i >= len(doc) || doc[i] < 0x80 {
 			return i, true
+		}
+		if i+2 <= len(doc) && doc[i]-0xC2 < 0xE0-0xC2 && doc[i+1]&0xC0 == 0x80 {
+			i += 2
+			continue
 		}
 		r, n := utf8.DecodeRune(doc[i:])
 		if r == utf8.RuneError && n == 1 {
@@ -102,21 +122,6 @@ func (c *Cursor) wide(i int) (next int, ok bool) {
 	return i, true
 }
 
-// Plain returns the length of the longest prefix of b without a quote and without a backslash.
-func Plain(b []byte) int {
-	i := 0
-	for ; i+8 <= len(b); i += 8 {
-		w := binary.LittleEndian.Uint64(b[i:])
-		q, s := w^ones*'"', w^ones*'\\'
-		if flags := ((q-ones)&^q | (s-ones)&^s) & highs; flags != 0 {
-			return i + bits.TrailingZeros64(flags)>>3
-		}
-	}
-	for ; i < len(b) && b[i] != '"' && b[i] != '\\'; i++ {
-	}
-	return i
-}
-
 // MinDecodeBuffer is the least length of the buffer that Decode needs to make progress.
 const MinDecodeBuffer = 4
 
@@ -124,40 +129,61 @@ const MinDecodeBuffer = 4
 // how many bytes it wrote and read. Escapes are decoded whole; other bytes may be split anywhere. len(dst) must be at
 // least MinDecodeBuffer. Raw bytes that no cursor has accepted are decoded somehow, never with a panic.
 func Decode(dst, raw []byte) (written, read int) {
+	near := 0
 	for {
-		// Copy eight bytes at a time up to the next backslash; what is copied behind it is written over.
-		for read+8 <= len(raw) && written+8 <= len(dst) {
-			w := binary.LittleEndian.Uint64(raw[read:])
-			binary.LittleEndian.PutUint64(dst[written:], w)
-			s := w ^ ones*'\\'
-			n := 8
-			if flags := (s - ones) &^ s & highs; flags != 0 {
-				n = bits.TrailingZeros64(flags) >> 3
-			}
-			written, read = written+n, read+n
-			if n < 8 {
-				break
-			}
+		n := backslash(raw[read:min(len(raw), read+len(dst)-written)])
+		if n <= 16 && read+16 <= len(raw) && written+16 <= len(dst) {
+			// What is copied behind the backslash is written over.
+			binary.LittleEndian.PutUint64(dst[written:], binary.LittleEndian.Uint64(raw[read:]))
+			binary.LittleEndian.PutUint64(dst[written+8:], binary.LittleEndian.Uint64(raw[read+8:]))
+		} else {
+			copy(dst[written:], raw[read:read+n])
 		}
+		written, read = written+n, read+n
 		if read == len(raw) || written == len(dst) {
 			return written, read
-		}
-		if raw[read] != '\\' {
-			dst[written] = raw[read]
-			written, read = written+1, read+1
-			continue
 		}
 		if read+1 < len(raw) && shortEscape[raw[read+1]] != 0 {
 			dst[written] = shortEscape[raw[read+1]]
 			written, read = written+1, read+2
+			if near++; n >= sparse {
+				near = 0
+			}
+			if near >= crowd {
+				w, r := decodeBlocks(dst[written:], raw[read:])
+				written, read, near = written+w, read+r, 0
+			}
+			continue
+		}
+		w, r := decodeUnicode(dst[written:], raw[read:])
+		if written, read = written+w, read+r; r > 0 {
 			continue
 		}
 		if len(dst)-written < MinDecodeBuffer {
 			return written, read
 		}
-		n, used := decodeEscape(dst[written:], raw[read:])
-		written, read = written+n, read+used
+		w, r = decodeEscape(dst[written:], raw[read:])
+		written, read = written+w, read+r
 	}
+}
+
+// decodeUnicode decodes a run of \u escapes that are one character each and not ASCII.
+func decodeUnicode(dst, raw []byte) (written, read int) {
+	for len(raw)-read >= 6 && len(dst)-written >= 3 && raw[read] == '\\' && raw[read+1] == 'u' {
+		r := hex4(raw[read+2:])
+		switch {
+		case r < 0x80 || r >= 0xD800 && r < 0xE000:
+			return written, read
+		case r < 0x800:
+			dst[written], dst[written+1] = byte(0xC0|r>>6), byte(0x80|r&0x3F)
+			written += 2
+		default:
+			dst[written], dst[written+1], dst[written+2] = byte(0xE0|r>>12), byte(0x80|r>>6&0x3F), byte(0x80|r&0x3F)
+			written += 3
+		}
+		read += 6
+	}
+	return written, read
 }
 
 // AppendDecoded appends a string's inner bytes, decoded, to dst.
@@ -230,6 +256,16 @@ var hexValue = func() (t [256]int8) {
 
 // shortEscape is what a byte behind a backslash stands for, 0 where it is no escape by itself.
 var shortEscape = [256]byte{'"': '"', '\\': '\\', '/': '/', 'b': '\b', 'f': '\f', 'n': '\n', 'r': '\r', 't': '\t'}
+
+// noShortEscape is 1 where shortEscape is 0.
+var noShortEscape = func() (t [256]byte) {
+	for i, b := range shortEscape {
+		if b == 0 {
+			t[i] = 1
+		}
+	}
+	return t
+}()
 
 // AppendQuoted appends s as a JSON string with quotes. Bytes that are not valid UTF-8 become U+FFFD.
 func AppendQuoted(dst []byte, s string) []byte {
