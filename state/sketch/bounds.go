@@ -99,7 +99,8 @@ func (x *Index) full() bool {
 // weigh notes what the replica takes beside its entries. mu is held.
 func (r *replica) weigh() {
 	w := replicaBytes + int64(cap(r.ages.b))*bucketBytes + int64(cap(r.learn.samples))*stampedBytes +
-		int64(len(r.tombs.keys))*tombBytes + r.tombs.ghosts + r.inFlight + int64(len(r.owed))*owedBytes + int64(cap(r.made))*8
+		int64(len(r.tombs.keys))*tombBytes + r.tombs.ghosts + r.inFlight + int64(len(r.owed))*owedBytes + int64(cap(r.made))*8 +
+		int64(cap(r.truth.last))*missBytes
 	if d := w - r.weighed; d != 0 {
 		r.weighed = w
 		r.x.weight.Add(d)

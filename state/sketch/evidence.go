@@ -1,6 +1,7 @@
 package sketch
 
 import (
+	"slices"
 	"time"
 
 	"github.com/hearsay-llm/hearsay/state"
@@ -50,12 +51,21 @@ func (p *Placement) Evidence(matchedTokens, promptTokens, cachedTokens int) {
 	op := p.op(OpEvidence, now)
 	op.Scale, op.Count = p.scale(promptTokens)
 	if cachedTokens >= 0 {
-		op.Sample = p.sample(matchedTokens, promptTokens, min(cachedTokens, promptTokens))
+		cachedTokens = min(cachedTokens, promptTokens)
+		op.Sample = p.sample(matchedTokens, promptTokens, cachedTokens)
+		if whole := p.marks[len(p.marks)-1].tokens; whole > 0 && (matchedTokens > 0 || !p.pending()) {
+			r.truth.add(float64(matchedTokens)*float64(promptTokens)/float64(whole), float64(cachedTokens))
+		}
 	}
 	r.evidence(&op, t)
 	r.settle()
 	x.news(r, op, true, t)
 	x.checkCleared(r, now, t)
+}
+
+// pending reports that another placement was about to prefill a part of the prompt.
+func (p *Placement) pending() bool {
+	return slices.ContainsFunc(p.marks, func(m placed) bool { return m.pending })
 }
 
 // checkCleared moves dead_before when the samples say that the cache was cleared.

@@ -27,6 +27,7 @@ type replica struct {
 	entries  int
 	dead     int64 // dead_before on the own clock; never = none
 	learn    learner
+	truth    truth
 	flights  map[flightKey]*flight
 	lost     int   // flights whose router was found dead
 	lostFrom int64 // earliest such instant, or earlier

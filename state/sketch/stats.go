@@ -22,6 +22,7 @@ type ReplicaStats struct {
 	Placements int           // in flight, of all routers that live
 	Lost       int           // of routers found dead, resident until the horizon passes them
 	DeadBefore time.Time     // zero: never cleared
+	Prediction PredictionStats
 	Drops      ReplicaDrops
 }
 
@@ -83,6 +84,7 @@ func (x *Index) Stats(id state.ReplicaID) ReplicaStats {
 		Bytes: r.weighed + int64(r.entries)*entryBytes,
 		CEff:  r.learn.now.tokens, Given: r.learn.given, Rho: r.learn.now.rho, Trust: r.learn.now.trust,
 		Samples: r.learn.now.count, Placements: len(r.flights) - r.lost, Lost: r.lost, Drops: r.drops,
+		Prediction: r.truth.stats(),
 	}
 	s.Drops.Phases = r.tombs.lost
 	if all := x.entries.Load(); all > 0 {
