@@ -36,7 +36,8 @@ func TestLookAtARouter(t *testing.T) {
 		t.Errorf("members %q", rows)
 	}
 	if rows := call(t, "replicas", "-o", "wide").table(t, "REPLICA", "POOL", "ENGINE", "STATE", "IN FLIGHT", "OWN", "FOREIGN", "QUEUED TOK", "RUNNING", "WAITING", "KV", "CAPACITY",
-		"SKETCH TOK", "C_EFF", "RHO", "READING", "REASON", "ROLE", "SOURCE", "URL", "READER", "ENTRIES", "HORIZON"); rows[0][20] != "rig" {
+		"SKETCH TOK", "C_EFF", "RHO", "READING", "REASON", "ROLE", "SOURCE", "URL", "READER", "ENTRIES", "HORIZON", "SKETCH MEM", "TRUST",
+		"PREFILL TOK/S", "FIRST MS", "ITL MS", "SAMPLES"); rows[0][20] != "rig" {
 		t.Errorf("replicas %q", rows)
 	}
 	rows := s.table(t, "POOL", "MODEL", "POLICY", "REPLICAS", "READY", "IN FLIGHT", "QUEUED TOKENS", "SKEW", "TARGET", "BOUNDS", "ACTUATOR")

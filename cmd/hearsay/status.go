@@ -111,6 +111,9 @@ func printFigures(line func(name, format string, args ...any), f *console.Figure
 	}
 	line("truth", "last %s: %s cached tokens reported, %s predicted, ratio %s; first token off by %s p50, %s p99",
 		span, count(f.Reported), count(f.Predicted), ratio, millis(f.TTFTErrorP50MS), millis(f.TTFTErrorP99MS))
+	if f.Opinions > 0 {
+		line("peers", "%d picks judged by other routers: %.0f %% alike, the worst 5 %% of them over %s worse by their scores", f.Opinions, 100*f.Alike, millis(f.RegretP95MS))
+	}
 	rows := ""
 	if peers {
 		rows = ", other routers' load " + millis(f.RowsAgeMS)
@@ -188,12 +191,13 @@ func newReplicas() *cobra.Command {
 			}
 			return show(cmd, a, path, &list, func(w io.Writer) error {
 				t := newTable("replica", "pool", "engine", "state", "in flight", "own", "foreign", "queued tok", "running", "waiting", "kv", "capacity", "sketch tok", "c_eff", "rho", "reading", "reason").
-					wide(a.output, "role", "source", "url", "reader", "entries", "horizon")
+					wide(a.output, "role", "source", "url", "reader", "entries", "horizon", "sketch mem", "trust", "prefill tok/s", "first ms", "itl ms", "samples")
 				for _, r := range list {
 					t.row(replicaName(&r), r.Pool, r.Engine, r.State, r.InFlight, r.Own, count(float64(r.Foreign)), count(float64(r.Queued)),
 						count(r.Running), count(r.Waiting), percent(r.KVUsage), count(r.Capacity),
 						count(r.Sketch.LiveTokens), count(r.Sketch.CEff), fmt.Sprintf("%.2f", r.Sketch.Rho), millis(r.ReadingMS), r.Reason,
-						r.Role, r.Source, r.URL, r.ReaderName, r.Sketch.Entries, millis(1e3*r.Sketch.HorizonS))
+						r.Role, r.Source, r.URL, r.ReaderName, r.Sketch.Entries, millis(1e3*r.Sketch.HorizonS), size(float64(r.Sketch.Bytes)),
+						fmt.Sprintf("%.2f", r.Sketch.Trust), count(r.Speed.PrefillRate), fmt.Sprintf("%.1f", r.Speed.FixedMS), fmt.Sprintf("%.1f", r.Speed.ITLMS), r.Speed.Samples)
 				}
 				return t.write(w)
 			})

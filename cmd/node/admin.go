@@ -42,8 +42,18 @@ func (n *Node) Sketch(id state.ReplicaID) console.Sketch {
 	s := n.index.Stats(id)
 	return console.Sketch{
 		Entries: s.Entries, LiveTokens: min(float64(s.Tokens), s.CEff), CEff: s.CEff,
-		HorizonS: s.HorizonAge.Seconds(), Rho: s.Rho,
+		HorizonS: s.HorizonAge.Seconds(), Rho: s.Rho, Trust: s.Trust, Samples: s.Samples, Bytes: s.Bytes, Evicted: s.Drops.Live,
 	}
+}
+
+// Speed is what is known of how fast a replica is.
+func (n *Node) Speed(id state.ReplicaID) console.Speed {
+	r := n.store.View().Replica(id)
+	if r == nil {
+		return console.Speed{}
+	}
+	p := n.cal.Params(r.Slot, r.Pool)
+	return console.Speed{PrefillRate: p.Rate, FixedMS: p.Fixed, ITLMS: p.ITL, ITLPerStream: p.ITLPerStream, Samples: p.Samples}
 }
 
 // Config is the node's configuration; it holds no secrets, only where they are.

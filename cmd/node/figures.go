@@ -85,7 +85,7 @@ func (m *meter) look(now time.Time) look {
 				l.drops[label(x, "reason")] += x.GetCounter().GetValue()
 			case metricViewAge:
 				l.sums[name+label(x, "signal")] = x.GetGauge().GetValue()
-			case metricSketchEntries:
+			case metricSketchEntries, metricSketchBytes:
 				l.sums[name] = x.GetGauge().GetValue()
 			case metricDelay, metricTTFTError:
 				for _, b := range x.GetHistogram().GetBucket() {
@@ -110,6 +110,7 @@ const (
 	metricDelay         = "hearsay_gossip_delay_seconds"
 	metricViewAge       = "hearsay_view_age_seconds"
 	metricSketchEntries = "hearsay_sketch_entries"
+	metricSketchBytes   = "hearsay_sketch_bytes"
 )
 
 func label(m *dto.Metric, name string) string {
@@ -132,9 +133,9 @@ func (m *meter) Figures(now time.Time) console.Figures {
 	m.mu.Unlock()
 	f := console.Figures{
 		Ratio: -1, TTFTErrorP50MS: -1, TTFTErrorP99MS: -1, DelayP50MS: -1, DelayP99MS: -1,
-		BytesInPerSec: -1, BytesOutPerSec: -1, SketchBytes: -1, Dropped: map[string]float64{},
+		BytesInPerSec: -1, BytesOutPerSec: -1, Dropped: map[string]float64{},
 		ReadingAgeMS: 1e3 * l.sums[metricViewAge+"reading"], RowsAgeMS: 1e3 * l.sums[metricViewAge+"rows"],
-		SketchEntries: l.sums[metricSketchEntries],
+		SketchEntries: l.sums[metricSketchEntries], SketchBytes: l.sums[metricSketchBytes],
 	}
 	gained := func(key string) float64 { return l.sums[key] - was.sums[key] }
 	f.Predicted, f.Reported = gained(metricPredicted), gained(metricReported)

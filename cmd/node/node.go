@@ -139,6 +139,7 @@ func (n *Node) newProxy() (err error) {
 	n.balance = balance.New(balance.Config{}, n.store, n.cal, n.log, n.reg)
 	picker := routing.NewPicker(routing.Config{}, n.index, n.cal)
 	n.opinion = newOpinions(n.reg)
+	n.meter.sources = append(n.meter.sources, n.opinion)
 	n.proxy, err = proxy.New(proxy.Config{
 		Core: proxy.CoreConfig{
 			Store: n.store, Picker: picker, Ratios: n.ratios, Index: n.index,

@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/hearsay-llm/hearsay/proxy"
+	"github.com/hearsay-llm/hearsay/proxy/console"
 	"github.com/hearsay-llm/hearsay/state"
 	"github.com/hearsay-llm/hearsay/state/prefix"
 )
@@ -149,6 +150,15 @@ func (o *opinions) keep(x opinion) {
 	}
 	o.last[o.next] = x
 	o.next = (o.next + 1) % maxOpinions
+}
+
+// Figures adds how the latest picks were judged.
+func (o *opinions) Figures(f *console.Figures) {
+	n, same, p95 := o.summary()
+	f.Opinions, f.Alike, f.RegretP95MS = n, same, float64(p95)/float64(time.Millisecond)
+	if n == 0 {
+		f.RegretP95MS = -1
+	}
 }
 
 // summary is the share of the latest picks that the others would make alike, and

@@ -29,6 +29,7 @@ type Node interface {
 	Members() []Member
 	Figures() Figures
 	Sketch(id state.ReplicaID) Sketch
+	Speed(id state.ReplicaID) Speed
 	Config() any // as loaded, without secrets; marshalled as JSON
 }
 

@@ -54,6 +54,7 @@ func (f *fake) Members() []Member {
 }
 func (f *fake) Figures() Figures              { return Figures{Ratio: 0.9} }
 func (f *fake) Sketch(state.ReplicaID) Sketch { return Sketch{Entries: 7} }
+func (f *fake) Speed(state.ReplicaID) Speed   { return Speed{Samples: 9} }
 func (f *fake) Config() any                   { return map[string]string{"node": "one"} }
 
 func (f *fake) Commit(_ context.Context, c state.Command) (uint64, bool, error) {
@@ -351,7 +352,7 @@ func TestOpenAPIMatches(t *testing.T) {
 		Info{},
 		Raft{},
 		Member{},
-		Sketch{},
+		Sketch{}, Speed{},
 		Status{},
 		Figures{},
 		Pool{},

@@ -145,7 +145,7 @@ func (s *Server) replicasOf(pool string) []Replica {
 				Running: r.Reading.Running, Waiting: r.Reading.Waiting, KVUsage: r.Reading.KVUsage,
 				Capacity: r.Reading.Capacity, ReadingMS: -1,
 				Reader: string(r.Reading.Reader), ReaderName: known.of(string(r.Reading.Reader)),
-				Sketch: s.node.Sketch(r.ID), Adapters: r.Reading.Adapters,
+				Sketch: s.node.Sketch(r.ID), Speed: s.node.Speed(r.ID), Adapters: r.Reading.Adapters,
 			}
 			if r.Reading.Kind != "" {
 				row.Engine = string(r.Reading.Kind)

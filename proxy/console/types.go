@@ -56,7 +56,20 @@ type Sketch struct {
 	LiveTokens float64 `json:"live_tokens"`
 	CEff       float64 `json:"c_eff_tokens"`
 	HorizonS   float64 `json:"horizon_age_s"`
-	Rho        float64 `json:"rho"` // reported over predicted cached tokens
+	Rho        float64 `json:"rho"`   // reported over predicted cached tokens
+	Trust      float64 `json:"trust"` // share of answer tokens that is found again
+	Samples    uint64  `json:"samples"`
+	Bytes      int64   `json:"bytes"`
+	Evicted    uint64  `json:"evicted_live"` // marks given up for want of room while taken to be alive
+}
+
+// Speed is what routers have learned of a replica's speed.
+type Speed struct {
+	PrefillRate  float64 `json:"prefill_tokens_per_s"`
+	FixedMS      float64 `json:"fixed_ms"`
+	ITLMS        float64 `json:"itl_ms"` // of a lone stream
+	ITLPerStream float64 `json:"itl_per_stream_ms"`
+	Samples      int     `json:"samples"` // 0: as its pool, or as the defaults
 }
 
 // Status is the one-page answer of `hearsay status`.
@@ -90,6 +103,9 @@ type Figures struct {
 	Dropped        map[string]float64 `json:"dropped"` // messages and frames given up, by reason
 	SketchEntries  float64            `json:"sketch_entries"`
 	SketchBytes    float64            `json:"sketch_bytes"`
+	Opinions       int                `json:"opinions"`           // picks that another router was asked about
+	Alike          float64            `json:"opinions_alike"`     // share of them that it would make alike
+	RegretP95MS    float64            `json:"opinion_regret_p95_ms"` // how much worse, by its scores; negative: none asked
 }
 
 // Readiness is whether this router should get traffic, and what is missing.
@@ -139,6 +155,7 @@ type Replica struct {
 	Reader     string   `json:"reader"` // the router that took the reading
 	ReaderName string   `json:"reader_name"`
 	Sketch     Sketch   `json:"sketch"`
+	Speed      Speed    `json:"speed"`
 	Adapters   []string `json:"adapters,omitempty"`
 }
 
