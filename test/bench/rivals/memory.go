@@ -18,6 +18,7 @@ type memoryRow struct {
 	MB        float64 `json:"heap_mb"`
 	PerPrompt float64 `json:"bytes_per_prompt"`
 	Snapshot  float64 `json:"snapshot_mb"` // what a new router must be told
+	Match     float64 `json:"match_us"`    // CPU time of matching prompts picked all over
 }
 
 // heap is what is reachable.
@@ -54,8 +55,8 @@ func memory(o *options, res *result, name string) error {
 				res.Memory = append(res.Memory, memoryRow{
 					Corpus: name, Index: c.name, Prompts: len(prompts), Replicas: replicas,
 					MB: size / 1e6, PerPrompt: size / float64(len(prompts)), Snapshot: float64(x.snapshot()) / 1e6,
+					Match: matchAllOver(x, prompts, replicas),
 				})
-				runtime.KeepAlive(x)
 			}
 		}
 		runtime.KeepAlive(prompts)
@@ -76,11 +77,36 @@ func fill(x index, prompts []*prompt, replicas int) {
 	}
 }
 
+// matchAllOver is what a match costs in a full index, of prompts that are not in the
+// processor's caches because they were matched just before.
+func matchAllOver(x index, prompts []*prompt, replicas int) float64 {
+	const some = 1000
+	n := min(some, len(prompts))
+	list := make([]prepared, n)
+	for i := range list {
+		p := prompts[i*len(prompts)/n]
+		p.render()
+		x.prepare(&list[i], p)
+	}
+	dst := make([]float64, replicas)
+	now := time.Now()
+	runtime.GC() // not meanwhile
+	begin := cpuTime()
+	for i := range list {
+		x.match(dst, &list[i], now)
+	}
+	took := cpuTime() - begin
+	for i := range list {
+		list[i].p.drop()
+	}
+	return float64(took.Nanoseconds()) / 1e3 / float64(n)
+}
+
 func showMemory(w io.Writer, res *result) {
 	var rows [][]string
 	for _, r := range res.Memory {
-		rows = append(rows, []string{r.Corpus, fmt.Sprint(r.Prompts), fmt.Sprint(r.Replicas), r.Index, table.Num(r.MB), table.Num(r.PerPrompt), table.Num(r.Snapshot)})
+		rows = append(rows, []string{r.Corpus, fmt.Sprint(r.Prompts), fmt.Sprint(r.Replicas), r.Index, table.Num(r.MB), table.Num(r.PerPrompt), table.Num(r.Snapshot), table.Num(r.Match)})
 	}
-	table.Print(w, "Memory of an index without bounds, and what a router that knows nothing must be told. Every prompt is at the replica of its session.", 1,
-		[]string{"corpus", "prompts", "replicas", "index", "heap MB", "B/prompt", "snapshot MB"}, rows)
+	table.Print(w, "Memory of an index without bounds, what a router that knows nothing must be told, and the CPU time of a match of 1,000 prompts from all over it. Every prompt is at the replica of its session.", 1,
+		[]string{"corpus", "prompts", "replicas", "index", "heap MB", "B/prompt", "snapshot MB", "match us"}, rows)
 }
