@@ -68,6 +68,7 @@ func (l *Loop) Note(r state.Reading, now time.Time) {
 			e = l.log.Debug()
 		}
 		e.Str("replica", string(r.Replica)).Str("reason", reason).Dur("ago_ms", now.Sub(before)).Msg("what a replica cached before is gone")
+		l.metrics.cleared.WithLabelValues(label(reason)).Inc()
 		l.cache.Cleared(r.Replica, before, reason)
 	}
 	if grown {

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
 
 	"github.com/hearsay-llm/hearsay/state"
@@ -33,6 +34,8 @@ type Config struct {
 	Idle     time.Duration // the same of one that has long had none; default 500 ms, so that one lost reading is no take-over
 	Timeout  time.Duration // of one reading; default 2 s
 	TakeOver time.Duration // a reading older than this is taken over by the next reader; default 1 s
+
+	Registerer prometheus.Registerer // nil: metrics are kept and not registered
 }
 
 func (c *Config) fill() {
@@ -59,6 +62,7 @@ type Loop struct {
 	cache   Cache
 	publish func(state.Reading)
 	log     zerolog.Logger
+	metrics *metrics
 	wg      sync.WaitGroup
 
 	mu        sync.Mutex
@@ -95,6 +99,7 @@ func New(cfg Config, store Store, reader Reader, cache Cache, publish func(state
 	return &Loop{
 		cfg: cfg, store: store, reader: reader, cache: cache, publish: publish,
 		log:       log.With().Str("component", "observe").Logger(),
+		metrics:   newMetrics(cfg.Registerer),
 		processes: map[string]*process{},
 		known:     map[state.ReplicaID]*seen{},
 	}
@@ -177,6 +182,7 @@ func key(r *state.Replica) string {
 // read takes one reading of a process and hands it on.
 func (l *Loop) read(ctx context.Context, url string, ranks []state.Replica) {
 	defer l.wg.Done()
+	began := time.Now()
 	rctx, cancel := context.WithTimeout(ctx, l.cfg.Timeout)
 	list := l.reader.Read(rctx, ranks)
 	cancel()
@@ -192,7 +198,12 @@ func (l *Loop) read(ctx context.Context, url string, ranks []state.Replica) {
 		l.tell(p, list)
 	}
 	l.mu.Unlock()
-	if contradicted || ctx.Err() != nil {
+	if ctx.Err() != nil {
+		return
+	}
+	l.metrics.seconds.Observe(now.Sub(began).Seconds())
+	l.metrics.readings.WithLabelValues(result(list, contradicted)).Inc()
+	if contradicted {
 		return
 	}
 	stamp := l.store.Clock().Stamp(now)

@@ -321,5 +321,5 @@ func (n *Node) newObserve() {
 		}
 	}
 	reader := engine.NewReader(client, func(pool string) string { return keys[pool] })
-	n.observe = observe.New(observe.Config{Self: n.id, Interval: n.deps.ReadEvery}, n.store, reader, caches{n}, n.publish, n.log)
+	n.observe = observe.New(observe.Config{Self: n.id, Interval: n.deps.ReadEvery, Registerer: n.reg}, n.store, reader, caches{n}, n.publish, n.log)
 }
