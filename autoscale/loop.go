@@ -46,6 +46,14 @@ type memory struct {
 	calmSince, pendingSince time.Time
 	quietSince              map[state.ReplicaID]time.Time // drained and nothing running
 	drainSeen               map[state.ReplicaID]time.Time
+	broken                  broken
+}
+
+// broken is what hinders a decision from being carried out.
+type broken struct {
+	decision string
+	since    time.Time
+	what     string
 }
 
 // New checks the configuration and starts nothing.
@@ -57,6 +65,9 @@ func New(cfg Config) (*Loop, error) {
 	m, err := newMetrics(cfg.Registerer)
 	if err != nil {
 		return nil, fmt.Errorf("autoscale: %w", err)
+	}
+	for _, p := range cfg.Cluster.View().Pools {
+		m.know(p.Spec.Name)
 	}
 	return &Loop{
 		cfg: cfg, m: m,
@@ -193,12 +204,13 @@ func poolOf(v *state.View, name string) *state.PoolView {
 func (l *Loop) serve(ctx context.Context, k state.TargetKey, plan bool, now time.Time) error {
 	m := l.memory[k]
 	if m == nil {
+		l.m.know(k.Pool)
 		m = &memory{quietSince: map[state.ReplicaID]time.Time{}, drainSeen: map[state.ReplicaID]time.Time{}}
 		l.memory[k] = m
 	}
 	rep := l.report(k)
-	rep.Problem = ""
 	actual, err := l.reconcile(ctx, k, m, now)
+	rep.Problem = problem(&actual)
 	if err != nil {
 		rep.Problem = err.Error()
 	}

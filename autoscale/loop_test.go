@@ -1,8 +1,10 @@
 package autoscale
 
 import (
+	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -58,6 +60,26 @@ func TestPendingReplicasAreNotStackedOn(t *testing.T) {
 		t.Errorf("refused for %q", r)
 	}
 	w.until(3*time.Minute, "given up on", func() bool { return w.facts.LastDecision(chat).Outcome == state.OutcomeFailed })
+}
+
+// A command that can't be started fails its decision within seconds, with the
+// reason on record; once it can be, the target that stands is reached.
+func TestDecisionThatCanNotBeCarriedOutSaysWhy(t *testing.T) {
+	w := grown(t, 1)
+	w.act.refuses = errors.New("start engine: /no/such: no such file\nstart engine: /no/such: no such file")
+	w.spread(45)
+	w.until(time.Minute, "a decision", func() bool { return w.target() == 3 })
+	began := w.now
+	w.until(time.Minute, "given up on", func() bool { return w.settled() })
+	d := w.facts.LastDecision(chat)
+	if d.Outcome != state.OutcomeFailed || !strings.Contains(d.Detail, "/no/such: no such file (and 1 more)") {
+		t.Errorf("%+v", d)
+	}
+	if took := w.now.Sub(began); took < giveUpAfter-time.Second || took > giveUpAfter+2*time.Second {
+		t.Errorf("after %v", took)
+	}
+	w.act.refuses = nil
+	w.until(time.Minute, "three after all", func() bool { return len(w.act.instances) == 3 && w.target() == 3 })
 }
 
 func TestLoadGoneWhilePendingGoesDown(t *testing.T) {
@@ -382,5 +404,14 @@ func TestLeaderOfThePastStopsActing(t *testing.T) {
 	}
 	if w.target() != 1 || len(w.log) != 0 {
 		t.Errorf("it acted: %q", w.log)
+	}
+}
+
+// A pool's decisions are counted from zero, not from the first one on.
+func TestDecisionsAreCountedFromZero(t *testing.T) {
+	w := newWorld(t, spec())
+	n, err := testutil.GatherAndCount(w.reg, "hearsay_scale_decisions_total")
+	if err != nil || n != 4 {
+		t.Errorf("%d series, %v", n, err)
 	}
 }

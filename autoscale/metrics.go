@@ -36,3 +36,11 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	}
 	return m, errors.Join(reg.Register(m.target), reg.Register(m.actual), reg.Register(m.decisions), reg.Register(m.refusals))
 }
+
+// know makes the series of a pool before its first decision: without them a rate
+// over the first one would be missing.
+func (m *metrics) know(pool string) {
+	for _, l := range [][2]string{{"up", reasonLoad}, {"up", reasonMinimum}, {"down", reasonIdle}, {"down", reasonMaximum}} {
+		m.decisions.WithLabelValues(pool, l[0], l[1])
+	}
+}

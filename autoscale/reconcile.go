@@ -3,6 +3,7 @@ package autoscale
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -56,7 +57,12 @@ func (l *Loop) reconcile(ctx context.Context, k state.TargetKey, m *memory, now 
 		Want: r.want, Remove: r.removable(), Grace: l.cfg.StopGrace,
 	}
 	if r.act, err = a.Ensure(ctx, d); err != nil {
-		return r.act, fmt.Errorf("reach the target: %w", err)
+		err = fmt.Errorf("reach the target: %w", err)
+		if !over(err) && ctx.Err() == nil {
+			r.noteBroken(err)
+			err = errors.Join(err, r.giveUp(ctx))
+		}
+		return r.act, err
 	}
 	if err := r.record(ctx); err != nil {
 		return r.act, err
@@ -310,14 +316,15 @@ func (r *round) conclude(ctx context.Context, target int) error {
 	if r.act.DryRun {
 		return r.l.settle(ctx, d, state.OutcomeDone, "dry run: recorded, nothing done", r.now)
 	}
-	ready, problem := 0, ""
+	ready, why := 0, problem(&r.act)
 	for _, i := range r.act.Instances {
 		_, known := r.view.Facts.Replicas[i.Replica.ID]
 		if i.Ready && !i.Stopping && known && !r.drainedByUs(i.Replica.ID) {
 			ready++
-		} else if i.Problem != "" {
-			problem = ": " + i.Problem
 		}
+	}
+	if why != "" {
+		why = ": " + why
 	}
 	switch {
 	case ready == r.want && len(r.act.Instances) == r.want && r.others+r.want > target:
@@ -327,10 +334,51 @@ func (r *round) conclude(ctx context.Context, target int) error {
 		return r.l.settle(ctx, d, state.OutcomeDone, fmt.Sprintf("%d replicas", r.others+ready), r.now)
 	case r.now.Sub(d.Seen) >= r.deadline(d):
 		return r.l.settle(ctx, d, state.OutcomeFailed,
-			fmt.Sprintf("%d of %d replicas ready, %d running, in time%s", r.others+ready, target, len(r.act.Instances), problem), r.now)
+			fmt.Sprintf("%d of %d replicas ready, %d running, in time%s", r.others+ready, target, len(r.act.Instances), why), r.now)
 	}
-	return nil
+	return r.giveUp(ctx)
 }
+
+// problem is what a replica that should come up lacks, if one does.
+func problem(a *state.Actual) (s string) {
+	for _, i := range a.Instances {
+		if !i.Ready && !i.Stopping && i.Problem != "" {
+			s = i.Problem
+		}
+	}
+	return s
+}
+
+// giveUpAfter is how long an actuator may refuse to take the step that a decision
+// needs, again and again, before the decision has failed. The target stays, and is
+// tried on: what can be mended without a new decision needs none.
+const giveUpAfter = 10 * time.Second
+
+// noteBroken remembers that the actuator could not act for the present decision.
+func (r *round) noteBroken(err error) {
+	b := &r.mem.broken
+	if b.decision != r.last.ID {
+		*b = broken{decision: r.last.ID, since: r.now}
+	}
+	b.what = err.Error()
+}
+
+// giveUp settles a decision that the actuator has refused to carry out for a while,
+// so that every router says why.
+func (r *round) giveUp(ctx context.Context) error {
+	b := &r.mem.broken
+	if b.decision != r.last.ID || !r.last.Open() || r.now.Sub(b.since) < giveUpAfter {
+		return nil
+	}
+	what := b.what
+	if first, rest, more := strings.Cut(what, "\n"); more {
+		what = fmt.Sprintf("%s (and %d more)", first, 1+strings.Count(rest, "\n"))
+	}
+	return r.l.settle(ctx, r.last, state.OutcomeFailed, what[:min(len(what), maxDetail)], r.now)
+}
+
+// maxDetail bounds what a decision says of its end, bytes.
+const maxDetail = 1024
 
 // deadline is how long a decision may take: a drain's time comes on top of that
 // of starting and stopping.

@@ -58,6 +58,7 @@ type fake struct {
 	made      int
 	stuck     bool // nothing becomes ready
 	broken    error
+	refuses   error // of every start
 }
 
 func (w *world) step(what string, effect func() error) error {
@@ -212,6 +213,9 @@ func (a *fake) Ensure(_ context.Context, d state.Desired) (state.Actual, error) 
 		}
 	}
 	for ; have < d.Want; have++ {
+		if a.refuses != nil {
+			return a.actual(), a.refuses
+		}
 		if err := a.w.step("start", func() error {
 			a.made++
 			a.instances = append(a.instances, &instance{since: a.w.now, Instance: state.Instance{Replica: state.Replica{

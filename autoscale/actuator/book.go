@@ -50,7 +50,8 @@ type record struct {
 	Marker    string    `json:"marker,omitempty"`
 	StartedAt time.Time `json:"started_at,omitzero"`
 	WasReady  bool      `json:"was_ready,omitempty"` // it keeps its port when started again
-	Ends      int       `json:"ends,omitempty"`      // unasked ends in a row
+	Ends      int       `json:"ends,omitempty"`      // unasked ends in a row, and starts that failed
+	Problem   string    `json:"problem,omitempty"`   // of the last start, when it failed
 	NotBefore time.Time `json:"not_before,omitzero"` // of the next start
 	StopAt    time.Time `json:"stop_at,omitzero"`    // asked to end; killed from then on
 }

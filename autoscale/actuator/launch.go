@@ -4,9 +4,12 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"io"
+	"io/fs"
 	"net"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -38,21 +41,63 @@ func (p *Process) launch(b *book, r *record) error {
 	pid, err := p.exec(r)
 	if err != nil {
 		r.Marker = ""
+		r.Problem = err.Error()
 		return err
 	}
+	r.Problem = ""
 	r.PID, r.Started, r.StartedAt = pid, started(pid), time.Now()
 	p.log.Info().Str("replica", r.ID).Int("pid", pid).Int("port", r.Port).Str("decision", r.Decision).Msg("process started")
 	return b.write()
 }
 
-func (p *Process) exec(r *record) (int, error) {
+// args are the program and the arguments that start r.
+func (p *Process) args(r *record) []string {
 	fill := strings.NewReplacer("{port}", strconv.Itoa(r.Port), "{pool}", r.Pool, "{model}", r.Model,
 		"{role}", string(r.Role), "{id}", r.ID)
 	args := make([]string, len(p.cfg.Command))
 	for i, a := range p.cfg.Command {
 		args[i] = fill.Replace(a)
 	}
-	path := p.logFile(r)
+	return args
+}
+
+// notStarted says why a command could not be started, with the command.
+func notStarted(args []string, err error) error {
+	var path *fs.PathError
+	var lookup *exec.Error
+	switch {
+	case errors.As(err, &path): // without "fork/exec" and the path once more
+		err = path.Err
+	case errors.As(err, &lookup):
+		err = lookup.Err
+	}
+	err = fmt.Errorf("%s: %w", strings.Join(args, " "), err)
+	if dir, derr := os.Getwd(); derr == nil && strings.ContainsRune(args[0], filepath.Separator) && !filepath.IsAbs(args[0]) {
+		err = fmt.Errorf("%w (from %s)", err, dir)
+	}
+	return err
+}
+
+// lastLine is the last line that a process has written, shortened.
+func lastLine(path string) string {
+	f, err := os.Open(path)
+	if err != nil {
+		return ""
+	}
+	defer f.Close()
+	b := make([]byte, 1024)
+	end, err := f.Seek(0, io.SeekEnd)
+	if err != nil {
+		return ""
+	}
+	n, _ := f.ReadAt(b, max(0, end-int64(len(b))))
+	lines := strings.Split(strings.TrimSpace(string(b[:n])), "\n")
+	s := []rune(strings.ToValidUTF8(lines[len(lines)-1], "?"))
+	return string(s[:min(len(s), 200)])
+}
+
+func (p *Process) exec(r *record) (int, error) {
+	args, path := p.args(r), p.logFile(r)
 	if s, err := os.Stat(path); err == nil && s.Size() > maxLogBytes {
 		if err := os.Rename(path, path+".1"); err != nil {
 			return 0, err
@@ -69,7 +114,7 @@ func (p *Process) exec(r *record) (int, error) {
 	// A group of its own: a signal to the router's is not one to the engines.
 	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := c.Start(); err != nil {
-		return 0, err
+		return 0, notStarted(args, err)
 	}
 	pid := c.Process.Pid
 	return pid, c.Process.Release() // reap collects it

@@ -294,8 +294,10 @@ func (p *Process) actual(b *book, k state.TargetKey, ready map[string]bool) stat
 		}
 		switch {
 		case i.Stopping || i.Ready:
-		case r.PID == 0:
-			i.Problem = fmt.Sprintf("ended %d times; see %s", r.Ends, p.logFile(r))
+		case r.PID == 0 && r.Problem != "":
+			i.Problem = "start engine: " + r.Problem
+		case r.PID == 0 && r.Ends > 0:
+			i.Problem = fmt.Sprintf("ended %d times, last said %q: %s; see %s", r.Ends, lastLine(p.logFile(r)), strings.Join(p.args(r), " "), p.logFile(r))
 		default:
 			i.Problem = "not ready yet"
 		}

@@ -301,7 +301,7 @@ func TestBrokenEngineIsRetriedWithBackOffAndLogged(t *testing.T) {
 	m := onMachine(t)
 	p := m.actuator("broken")
 	a := m.reach(p, want(1, 1, 1), "two ends", func(a state.Actual) bool {
-		return strings.Contains(a.Instances[0].Problem, "ended 2 times")
+		return strings.Contains(a.Instances[0].Problem, `ended 2 times, last said "no such model"`)
 	})
 	r := m.records()[0]
 	if wait := time.Until(r.NotBefore); wait < firstBackOff || wait > 2*firstBackOff {
@@ -312,6 +312,40 @@ func TestBrokenEngineIsRetriedWithBackOffAndLogged(t *testing.T) {
 		t.Errorf("log %q, %v", log, err)
 	}
 	m.reach(p, want(1, 2, 0, a.Instances[0].Replica.ID), "gone", ready(0))
+}
+
+// What can't be started at all says with what command, and why.
+func TestCommandThatCanNotBeStartedSaysWhy(t *testing.T) {
+	f := func(program string, parts ...string) {
+		t.Helper()
+		m := onMachine(t)
+		p, err := NewProcess(ProcessConfig{Dir: m.dir, Host: "h1", Command: []string{program, "--port", "{port}"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = p.Ensure(t.Context(), want(1, 1, 1))
+		a, lerr := p.List(t.Context(), chat)
+		if err == nil || lerr != nil || len(a.Instances) != 1 {
+			t.Fatalf("%v, %v, %+v", err, lerr, a)
+		}
+		for _, said := range []string{err.Error(), a.Instances[0].Problem} {
+			for _, part := range append(parts, "start engine: "+program+" --port ") {
+				if !strings.Contains(said, part) {
+					t.Errorf("%q is not in %s", part, said)
+				}
+			}
+			if strings.Contains(said, "{port}") || strings.Contains(said, "fork/exec") {
+				t.Errorf("not the command as it was started: %s", said)
+			}
+		}
+	}
+	here, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	f("bin/no-such-engine", "no such file or directory", "(from "+here+")")
+	f("/no/such/engine", "no such file or directory")
+	f("no-such-engine-in-the-path", "not found in $PATH")
 }
 
 func TestLoadingEngineIsNotReady(t *testing.T) {

@@ -62,6 +62,16 @@ func (n *Node) Config() any { return asMap(n.cfg) }
 // Figures says how well this router's picture fits the world.
 func (n *Node) Figures() console.Figures { return n.meter.Figures(time.Now()) }
 
+// Hindrance is what the autoscaler last had to say of a target that is not reached.
+func (n *Node) Hindrance(k state.TargetKey) string {
+	for _, r := range n.scale.Reports() {
+		if r.Key == k {
+			return r.Problem
+		}
+	}
+	return ""
+}
+
 // ownWrite is how long a write's answer waits until this router has the write too,
 // so that whoever asks it next sees what was done.
 const ownWrite = 2 * time.Second

@@ -28,6 +28,9 @@ type Node interface {
 	Ready() (ok bool, reasons []string)
 	Members() []Member
 	Figures() Figures
+	// Hindrance is what keeps a target from being reached now, for people; empty
+	// when nothing does, or this router does not lead.
+	Hindrance(k state.TargetKey) string
 	Sketch(id state.ReplicaID) Sketch
 	Speed(id state.ReplicaID) Speed
 	Config() any // as loaded, without secrets; marshalled as JSON

@@ -52,7 +52,13 @@ func (f *fake) Members() []Member {
 	}
 	return []Member{{ID: "r1", Name: "one", State: "alive", Self: true}, {ID: "r2", Name: "two", State: "dead", Degraded: "no stream"}}
 }
-func (f *fake) Figures() Figures              { return Figures{Ratio: 0.9} }
+func (f *fake) Figures() Figures { return Figures{Ratio: 0.9} }
+func (f *fake) Hindrance(k state.TargetKey) string {
+	if k.Pool == "chat" {
+		return "start engine: nope: not found"
+	}
+	return ""
+}
 func (f *fake) Sketch(state.ReplicaID) Sketch { return Sketch{Entries: 7} }
 func (f *fake) Speed(state.ReplicaID) Speed   { return Speed{Samples: 9} }
 func (f *fake) Config() any                   { return map[string]string{"node": "one"} }
@@ -277,8 +283,12 @@ func TestRoutersHaveNames(t *testing.T) {
 	}
 	facts := state.NewFacts()
 	facts.Index = 3
-	facts.Decisions = []state.Decision{{ID: "d", Pool: "chat", By: "a1"}, {ID: "e", Pool: "chat", By: state.ByOperator}}
+	facts.Decisions = []state.Decision{{ID: "d", Pool: "chat", By: "a1"}, {ID: "e", Pool: "chat", By: state.ByOperator, Outcome: state.OutcomeDone, Detail: "4 replicas"}}
 	f.store.SetFacts(facts)
+	// What is under way says what hinders it, what is over how it went.
+	if _, body := do(t, "GET", url+"/admin/v1/decisions", ""); !strings.Contains(body, `"detail": "start engine: nope: not found"`) || !strings.Contains(body, `"detail": "4 replicas"`) {
+		t.Errorf("decisions: %s", body)
+	}
 	if _, body := do(t, "GET", url+"/admin/v1/decisions", ""); !strings.Contains(body, `"by_name": "one"`) || !strings.Contains(body, `"by_name": "operator"`) {
 		t.Errorf("decisions: %s", body)
 	}
@@ -352,7 +362,8 @@ func TestOpenAPIMatches(t *testing.T) {
 		Info{},
 		Raft{},
 		Member{},
-		Sketch{}, Speed{},
+		Sketch{},
+		Speed{},
 		Status{},
 		Figures{},
 		Pool{},

@@ -191,6 +191,9 @@ func (s *Server) decisions(w http.ResponseWriter, r *http.Request) {
 			Reason: d.Reason, By: d.By, ByName: known.of(d.By), Outcome: string(d.Outcome), Detail: d.Detail,
 			Evidence: d.Evidence, Index: d.Index, Epoch: d.Epoch,
 		}
+		if d.Open() {
+			row.Detail = s.node.Hindrance(state.TargetKey{Pool: d.Pool, Role: d.Role})
+		}
 		for _, v := range d.Victims {
 			row.Victims = append(row.Victims, string(v))
 		}
