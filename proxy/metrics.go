@@ -4,6 +4,8 @@ import (
 	"runtime/debug"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/hearsay-llm/hearsay/routing"
 )
 
 // unknownPool is the pool label of requests for models and paths that nobody
@@ -84,6 +86,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	for _, p := range disconnectPhases {
 		m.disconnect.WithLabelValues(string(p))
 	}
+	m.shed.WithLabelValues(unknownPool, "body_budget")
 	if reg != nil {
 		reg.MustRegister(
 			m.requests, m.duration, m.ttft, m.tpot, m.tokens, m.pick, m.picks, m.predicted, m.reported,
@@ -91,6 +94,40 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		)
 	}
 	return m
+}
+
+// Label values that are known before anything happens: without their series a rate
+// over the first event would be missing. Codes of answers are left to come.
+var (
+	shedReasons = []string{
+		"no_replicas", "none_eligible", "replicas_busy",
+		"all_" + routing.ExcludedDraining, "all_" + routing.ExcludedEjected, "all_" + routing.ExcludedTrial,
+		"all_" + routing.ExcludedLoading, "all_" + routing.ExcludedUnreachable, "all_" + routing.ExcludedITL,
+	}
+	retryReasons = []string{
+		"connect", "connect_timeout", "connections", "busy", "timeout", "transport", "bad_response", "empty_stream",
+		"error_event", "status_5xx",
+	}
+	pickReasons = []string{
+		routing.ReasonWarm, routing.ReasonSpill, routing.ReasonCold, routing.ReasonLoad, routing.ReasonOnly, routing.ReasonTrial,
+	}
+	tokenTypes = []string{"input", "cached", "output"}
+)
+
+// know makes the series of a pool that there is from now on.
+func (m *metrics) know(pool string) {
+	for _, x := range []struct {
+		of     *prometheus.CounterVec
+		labels []string
+	}{{m.shed, shedReasons}, {m.retries, retryReasons}, {m.picks, pickReasons}, {m.tokens, tokenTypes}} {
+		for _, l := range x.labels {
+			x.of.WithLabelValues(pool, l)
+		}
+	}
+	m.requests.WithLabelValues(pool, "200")
+	m.duration.WithLabelValues(pool)
+	m.ttft.WithLabelValues(pool)
+	m.tpot.WithLabelValues(pool)
 }
 
 // forget deletes the series of a pool that is gone.

@@ -61,6 +61,9 @@ func New(cfg Config) (*Server, error) {
 		conns:   make(map[*clientConn]struct{}),
 		calls:   make(map[*call]struct{}),
 	}
+	for _, p := range cfg.Core.Store.View().Pools {
+		s.metrics.know(p.Spec.Name)
+	}
 	s.core = newCore(cfg.Core, s.limits.Picks, s.metrics)
 	s.up = newConnPools(&s.cfg)
 	s.http = &fasthttp.Server{
@@ -305,6 +308,9 @@ func (s *Server) sweep(ctx context.Context) {
 				known[name] = false
 			}
 			for _, p := range v.Pools {
+				if _, old := known[p.Spec.Name]; !old {
+					s.metrics.know(p.Spec.Name)
+				}
 				known[p.Spec.Name] = true
 			}
 			for name, listed := range known {
