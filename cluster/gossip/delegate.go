@@ -94,6 +94,7 @@ func (d delegate) note(n *memberlist.Node) {
 	m.meta, m.node = meta, copyNode(n)
 	r.mu.Unlock()
 	r.log.Info().Str("peer", n.Name).Str("boot", meta.Boot.String()).Str("addr", n.Address()).Msg("member alive")
+	r.changes.Add(1)
 	r.changed()
 }
 
@@ -115,6 +116,7 @@ func (d delegate) NotifyLeave(n *memberlist.Node) {
 	s := m.state
 	r.mu.Unlock()
 	r.log.Warn().Str("peer", n.Name).Str("addr", n.Address()).Str("state", string(s)).Msg("member gone")
+	r.changes.Add(1)
 	r.changed()
 }
 

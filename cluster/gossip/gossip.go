@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -27,7 +28,9 @@ type Gossip struct {
 	clock   *state.Clock
 	roster  *roster
 
-	inbox   chan inbound
+	inbox         chan inbound
+	streamChanges atomic.Uint64 // streams that came or went
+
 	stopped chan struct{} // closed when Run ends: nothing is taken any more
 	poke    chan struct{} // something for the sender to look at; capacity 1
 	ready   chan struct{}

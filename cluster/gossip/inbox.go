@@ -53,6 +53,7 @@ func (g *Gossip) up(id state.RouterID, boot state.BootID) {
 	g.mu.Lock()
 	p := &peer{id: id, boot: boot, upAt: now, has: map[state.BootID]uint64{}, speak: wire.MinVersion}
 	g.peers[id] = p
+	g.streamChanges.Add(1)
 	b := wire.Beacon{Router: g.cfg.Self, Boot: g.boot, Sent: g.clock.Since(now), Addr: g.roster.self(), Version: g.cfg.Version}
 	g.send(id, wire.KindBeacon, wire.AppendBeacon(nil, &b)) // first: it places our stamps
 	g.ask(p, now)
@@ -65,6 +66,7 @@ func (g *Gossip) down(id state.RouterID, _ state.BootID) {
 	now := time.Now()
 	g.mu.Lock()
 	delete(g.peers, id)
+	g.streamChanges.Add(1)
 	g.roster.hint(id, "")
 	if g.source == id {
 		g.source = ""

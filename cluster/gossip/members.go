@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/memberlist"
@@ -69,6 +70,8 @@ type roster struct {
 	port    int
 	changed func() // must not block
 	packet  func(from []byte)
+
+	changes atomic.Uint64 // of members
 
 	mu      sync.Mutex
 	list    *memberlist.Memberlist     // guarded by mu; nil unless running

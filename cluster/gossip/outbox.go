@@ -15,7 +15,7 @@ import (
 type outbox struct {
 	seq      uint64                        // of the last rows message
 	told     map[state.ReplicaID]state.Row // as last told
-	versions map[state.Slot]uint64         // of the cells when last looked at
+	versions []uint64                      // of the cells when last looked at, by slot
 	rows     []state.Row
 	loads    []wire.Rows // of one peer
 	frames   []wire.Frame
@@ -36,9 +36,10 @@ type outbox struct {
 	taken               *snapshot // the last one made
 	teacher             teacher
 
-	wanted  map[state.RouterID]bool // should have a stream; guarded by Gossip.mu
-	set     map[state.RouterID]string
-	unheard []state.RouterID // alive members without a stream
+	followed uint64                  // changes of members and streams that were acted on
+	wanted   map[state.RouterID]bool // should have a stream; guarded by Gossip.mu
+	set      map[state.RouterID]string
+	unheard  []state.RouterID // alive members without a stream
 }
 
 const (
@@ -49,7 +50,7 @@ const (
 
 func newOutbox(now time.Time) outbox {
 	return outbox{
-		told: map[state.ReplicaID]state.Row{}, versions: map[state.Slot]uint64{},
+		told:   map[state.ReplicaID]state.Row{},
 		wanted: map[state.RouterID]bool{}, opsDirty: true,
 		fullAt: now, beaconAt: now, udpAt: now, tickAt: now, teacher: teacher{seq: 1, at: now},
 	}
@@ -101,7 +102,10 @@ func (g *Gossip) step(now time.Time) (next time.Time) {
 		g.tick(now)
 	}
 	g.bury(now)
-	g.follow(now)
+	if v := g.roster.changes.Load() + g.streamChanges.Load(); v != o.followed {
+		o.followed = v
+		g.follow(now)
+	}
 	g.mu.Lock()
 	if g.greet {
 		g.greet, o.fullAt = false, now
@@ -248,6 +252,7 @@ func (g *Gossip) tick(now time.Time) {
 		}
 	}
 	g.roster.prune(now)
+	g.follow(now)
 	if t := g.out.taken; t != nil && now.Sub(t.at) > reuse {
 		g.out.taken = nil
 	}

@@ -156,26 +156,17 @@ func (g *Gossip) rowsFor(p *peer, own *wire.Rows, relays []*load, now time.Time)
 func (g *Gossip) changedRows(now time.Time) *wire.Rows {
 	o := &g.out
 	o.rows = o.rows[:0]
-	seen := 0
 	view := g.store.View()
 	for _, p := range view.Pools {
 		for _, r := range p.Replicas {
-			was, known := o.told[r.ID]
-			if known {
-				seen++
-			}
-			v := r.Cell.Version()
-			if at, ok := o.versions[r.Slot]; ok && at == v {
+			if !o.changed(r) {
 				continue
 			}
-			o.versions[r.Slot] = v
+			was, known := o.told[r.ID]
 			if row := view.OwnRow(r); known && row != was || !known && row != (state.Row{Replica: r.ID}) {
 				o.rows = append(o.rows, row)
 			}
 		}
-	}
-	if seen < len(o.told) {
-		o.rows = g.vanished(o.rows)
 	}
 	if len(o.rows) == 0 {
 		return nil
@@ -190,16 +181,18 @@ func (g *Gossip) changedRows(now time.Time) *wire.Rows {
 	return g.ownRows(now, false)
 }
 
-// vanished appends zero rows for replicas that were told of and are not listed any
-// more.
-func (g *Gossip) vanished(rows []state.Row) []state.Row {
-	v := g.store.View()
-	for id := range g.out.told {
-		if v.Replica(id) == nil {
-			rows = append(rows, state.Row{Replica: id})
-		}
+// changed says that a replica's own load changed since it was last looked at. Of
+// one that is not listed any more the next full rows tell.
+func (o *outbox) changed(r *state.ReplicaView) bool {
+	v := r.Cell.Version() + 1 // 0: not looked at
+	if n := int(r.Slot) + 1 - len(o.versions); n > 0 {
+		o.versions = append(o.versions, make([]uint64, n)...)
 	}
-	return rows
+	if o.versions[r.Slot] == v {
+		return false
+	}
+	o.versions[r.Slot] = v
+	return true
 }
 
 // fullRows is the message of all there is: the repair of what was lost, and a sign
@@ -209,7 +202,7 @@ func (g *Gossip) fullRows(now time.Time) *wire.Rows {
 	clear(o.versions)
 	for _, p := range g.store.View().Pools {
 		for _, r := range p.Replicas {
-			o.versions[r.Slot] = r.Cell.Version()
+			o.changed(r)
 		}
 	}
 	o.rows = g.store.OwnRows(o.rows[:0])
