@@ -55,6 +55,12 @@ func quantiles(b *testing.B, took []time.Duration) {
 	}
 }
 
+// cpuPerOp reports the CPU used until the returned function is called.
+func cpuPerOp(b *testing.B) func() {
+	start := cpuTime()
+	return func() { b.ReportMetric(float64(cpuTime()-start)/float64(b.N), "cpu-ns/op") }
+}
+
 func BenchmarkLookup(b *testing.B) {
 	for _, replicas := range []int{5, 25, 64, 100, 400, 1000} {
 		b.Run(fmt.Sprintf("marks=100/replicas=%d", replicas), func(b *testing.B) {
@@ -229,6 +235,7 @@ func BenchmarkWhole(b *testing.B) {
 	}
 	b.Run("snapshot", func(b *testing.B) {
 		ops, links := 0, 0
+		defer cpuPerOp(b)()
 		for b.Loop() {
 			ops, links = 0, 0
 			x.Snapshot(func(op Op) bool { ops++; links += len(op.Links); return true })
@@ -237,12 +244,14 @@ func BenchmarkWhole(b *testing.B) {
 		b.ReportMetric(float64(links), "links")
 	})
 	b.Run("save", func(b *testing.B) {
+		defer cpuPerOp(b)()
 		for b.Loop() {
 			_ = x.Save(io.Discard)
 		}
 		b.ReportMetric(float64(file.Len()), "file-B")
 	})
 	b.Run("load", func(b *testing.B) {
+		defer cpuPerOp(b)()
 		for b.Loop() {
 			y := w.index(2, Bounds{Bytes: 1 << 30, EntriesPerReplica: 1 << 30})
 			if err := y.Load(bytes.NewReader(file.Bytes())); err != nil || y.Totals().Entries < 1_000_000 {

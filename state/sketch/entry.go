@@ -40,6 +40,7 @@ const (
 	onePin     = 1
 	onePend    = 1 << 16
 	promptFlag = 1 << 32
+	listedFlag = 1 << 33 // while chains are listed only
 	countMask  = 1<<16 - 1
 )
 

@@ -80,7 +80,6 @@ type chain struct {
 
 // chains lists all used marks as runs, each mark at least once. r.mu is held.
 func (r *replica) chains() (out []chain) {
-	inner := make(map[*entry]bool) // marks that some child's run goes through
 	each := func(f func(e *entry)) {
 		for i := range r.ages.b {
 			for e := r.ages.b[i].head; e != nil; e = e.next {
@@ -98,17 +97,19 @@ func (r *replica) chains() (out []chain) {
 	together := func(e, up *entry) bool {
 		return up != nil && up.use.Load() == e.use.Load()+1 && up.began == e.began
 	}
+	// Marks that some child's run goes through, or that are listed, are flagged.
 	each(func(e *entry) {
 		if up := r.up(e); together(e, up) {
-			inner[up] = true
+			up.state.Store(up.state.Load() | listedFlag)
 		}
 	})
+	var path []*entry
 	each(func(e *entry) {
-		if inner[e] {
+		if e.state.Load()&listedFlag != 0 {
 			return
 		}
-		inner[e] = true
-		path := []*entry{e}
+		e.state.Store(e.state.Load() | listedFlag)
+		path = append(path[:0], e)
 		for up := r.up(e); together(path[len(path)-1], up) && len(path) < MaxLinks; up = r.up(up) {
 			path = append(path, up)
 		}
@@ -116,6 +117,7 @@ func (r *replica) chains() (out []chain) {
 		c.parent, c.links = r.links(path)
 		out = append(out, c)
 	})
+	each(func(e *entry) { e.state.Store(e.state.Load() &^ listedFlag) })
 	return out
 }
 
