@@ -17,6 +17,19 @@
 // JSON text without the white space between tokens and with strings decoded; member order and number spelling count, as
 // they do in the prompt. Images, audio, video and files enter as a digest of their part, never fetched.
 //
+// # The families
+//
+// Prompts of different kinds share no marks, two turns of one kind do.
+//
+// Responses: what previous_response_id or conversation names is a part of the seed, since the body does not hold it. Then
+// settings as in a chat, the reusable prompt named by the request, instructions as a system message, and the items of
+// the input; a string is one message of the user. Calls and results are items of their own, reasoning items leave no
+// trace, items of other types are JSON text without id and status.
+//
+// Messages: tools, system, thinking, messages, the order in which a change invalidates Anthropic's cache. cache_control
+// never counts, on tools and on blocks; a tool's parameter of that name does. There is a mark behind every block of
+// system, documents given as text are text, thinking blocks leave no trace, a tool's input is JSON text.
+//
 // # Marks
 //
 // A mark is set at the end of every message and of the part before the messages, and at the byte positions p(0) = 256,
@@ -27,4 +40,9 @@
 // The hash is XXH3, 64 bits wide. It is no defence against someone who constructs collisions; the seed's salt and tenant
 // fields keep those to their own prefixes, and a wrong match costs time and never a wrong answer, since engines compare
 // tokens.
+//
+// # Where prompts part
+//
+// Compare reads two prompts side by side and names the first byte in which they differ, by JSON path and by offset in
+// the body; Locate says between which places one prompt leaves a way of marks that is known. Both are for diagnosis.
 package prefix

@@ -34,3 +34,20 @@ func Example() {
 	fmt.Println(n, "of", len(asked), "marks known,", ratio.Tokens(asked[n-1]), "of", ratio.Tokens(asked[len(asked)-1]), "tokens")
 	// Output: 3 of 4 marks known, 29 of 40 tokens
 }
+
+// Two prompts that should share more than they do: the clock in front is what differs.
+func ExampleCompare() {
+	ask := func(clock string) ([]byte, prefix.Input) {
+		body := []byte(`{"model":"m","messages":[{"role":"system","content":[{"type":"text","text":"It is ` + clock + `. Be brief."}]},{"role":"user","content":"Why?"}]}`)
+		return body, prefix.Input{Kind: prefix.Chat, Messages: body[24 : len(body)-1]}
+	}
+	a, inputA := ask("12:04")
+	b, inputB := ask("12:05")
+	d, err := prefix.Compare(prefix.Seed{Model: "m"}, inputA, prefix.Seed{Model: "m"}, inputB)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Printf("%d of %d marks shared; they part at %s, byte %d: %q and %q\n", d.Shared, d.Marks[0], d.A.Path, d.A.Byte, a[d.A.Offset(a)], b[d.B.Offset(b)])
+	// Output: 0 of 2 marks shared; they part at messages[0].content[0].text, byte 10: '4' and '5'
+}

@@ -3,6 +3,7 @@ package scan
 import (
 	"bytes"
 	"encoding/binary"
+	"math/bits"
 	"unicode/utf8"
 )
 
@@ -54,6 +55,18 @@ func (c *Cursor) str(i int) (v Value, end int, ok bool) {
 func (c *Cursor) knownStr(i int) (v Value, end int, ok bool) {
 	v = Value{Start: i, Kind: String, Wide: true}
 	i++
+	// Keys and other short strings end within a few words.
+	for k := i; k < i+32 && k+8 <= len(c.doc); k += 8 {
+		w := binary.LittleEndian.Uint64(c.doc[k:])
+		q, s := w^ones*'"', w^ones*'\\'
+		if flags := ((q-ones)&^q | (s-ones)&^s) & highs; flags != 0 {
+			if k += bits.TrailingZeros64(flags) >> 3; c.doc[k] == '"' {
+				v.End = k + 1
+				return v, k + 1, true
+			}
+			break
+		}
+	}
 	for from := i; ; {
 		n := bytes.IndexByte(c.doc[i:], '"')
 		if n < 0 {
