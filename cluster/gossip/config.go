@@ -94,7 +94,7 @@ type Config struct {
 	WarmBound    time.Duration // ready after it without a snapshot; default 5 s
 	SnapshotRate int           // bytes a second, all peers together; default 8 MiB
 	LessonRate   int           // own lessons told a second; of more a random part; default 64
-	AllPairs     int           // up to so many routers each has a stream to every other; default 32
+	AllPairs     int           // up to so many routers each has a stream to every other; default 128
 }
 
 // Validate joins all faults.
@@ -147,7 +147,7 @@ func (c *Config) setDefaults() {
 		c.LessonRate = 64
 	}
 	if c.AllPairs <= 0 {
-		c.AllPairs = 32
+		c.AllPairs = 128
 	}
 	if c.Resolve == nil {
 		c.Resolve = net.DefaultResolver.LookupHost

@@ -59,6 +59,7 @@ type peer struct {
 	upAt  time.Time
 	hears map[state.BootID]struct{} // whose news it gets otherwise
 	has   map[state.BootID]uint64   // the last rows it passed on to us, by origin
+	knows map[state.BootID]uint64   // the last op it passed on to us, by origin
 	speak uint64                    // its wire version, as far as it said
 
 	told  wire.Table // the sender goroutine's own: what our stream to it told
@@ -96,8 +97,10 @@ const relayAfter = 2500 * time.Millisecond
 
 // hearsay is what came last of a router, from itself or relayed.
 type hearsay struct {
-	boot state.BootID
-	at   time.Time
+	boot   state.BootID
+	at     time.Time
+	rowsAt time.Time     // rows that were news
+	delay  time.Duration // of its rows, smoothed
 }
 
 // cursor is how far a peer's journal has been applied here.
@@ -159,6 +162,11 @@ func New(cfg Config, store Store, index Index, mesh Mesh) (*Gossip, error) {
 	}
 	g.roster.ip, g.roster.port = ip, port
 	g.out = newOutbox(time.Now())
+	if cfg.Registerer != nil {
+		if err := cfg.Registerer.Register(newCollector(g)); err != nil {
+			return nil, fmt.Errorf("register metrics: %w", err)
+		}
+	}
 	return g, nil
 }
 
@@ -251,6 +259,9 @@ type Member struct {
 	Heard    time.Time // last time anything of it came; zero: never
 	Degraded string    // empty: nothing wrong; else one of the reasons
 	Behind   uint64    // journal positions it was not told of yet
+
+	RowsAt time.Time     // last time rows of it came; zero: never
+	Delay  time.Duration // from sending to application of its rows here, smoothed, less the fastest seen
 }
 
 // Members lists all routers, this one included, in id order.
@@ -271,7 +282,7 @@ func (g *Gossip) Members() []Member {
 			ID: m.id, Name: m.meta.Name, State: m.state, Since: m.since, Addr: m.node.Address(),
 			MeshAddr: dialable(m.meta.MeshAddr, m.node.Addr), APIAddr: dialable(m.meta.APIAddr, m.node.Addr),
 			Boot: m.meta.Boot, Version: m.meta.Version, Scheme: m.meta.Scheme,
-			Heard: g.heard[m.id].at, Degraded: g.degraded(&m, now),
+			Heard: g.heard[m.id].at, Degraded: g.degraded(&m, now), RowsAt: g.heard[m.id].rowsAt, Delay: g.heard[m.id].delay,
 		}
 		if p := g.peers[m.id]; p != nil {
 			x.Stream = true

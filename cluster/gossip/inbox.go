@@ -51,7 +51,7 @@ func (g *Gossip) up(id state.RouterID, boot state.BootID) {
 	now := time.Now()
 	g.note(id, boot, now, true)
 	g.mu.Lock()
-	p := &peer{id: id, boot: boot, upAt: now, has: map[state.BootID]uint64{}, speak: wire.MinVersion}
+	p := &peer{id: id, boot: boot, upAt: now, has: map[state.BootID]uint64{}, knows: map[state.BootID]uint64{}, speak: wire.MinVersion}
 	g.peers[id] = p
 	g.streamChanges.Add(1)
 	b := wire.Beacon{Router: g.cfg.Self, Boot: g.boot, Sent: g.clock.Since(now), Addr: g.roster.self(), Version: g.cfg.Version}
@@ -248,6 +248,7 @@ func (g *Gossip) note(id state.RouterID, boot state.BootID, at time.Time, direct
 		}
 		g.retired[h.boot] = at
 		g.index.DropBoot(h.boot, at)
+		h = hearsay{}
 	}
 	delete(g.retired, boot)
 	if len(g.heard) >= maxMembers {
@@ -257,7 +258,8 @@ func (g *Gossip) note(id state.RouterID, boot state.BootID, at time.Time, direct
 			}
 		}
 	}
-	g.heard[id] = hearsay{boot, at}
+	h.boot, h.at = boot, at
+	g.heard[id] = h
 	return true
 }
 
@@ -277,6 +279,7 @@ func (g *Gossip) takeRows(m *wire.Rows, in *inbound) {
 		return
 	}
 	news := g.store.ApplyRows(m.Rows)
+	g.appliedRows(m, news)
 	g.passRows(m, in, direct, news)
 }
 
@@ -304,16 +307,21 @@ func (g *Gossip) takeOps(m *wire.Ops, in *inbound) {
 	news := 0
 	for i := range m.Ops {
 		if g.index.Apply(m.Ops[i], in.at) {
+			if news == 0 && in.kind != wire.KindSnapshotChunk {
+				defer g.appliedOps(m.Ops[i].Stamp)
+			}
 			news++
 		}
 	}
-	g.metrics.ops.WithLabelValues("news").Add(float64(news))
-	g.metrics.ops.WithLabelValues("repeated").Add(float64(len(m.Ops) - news))
+	g.metrics.ops.add(news, len(m.Ops)-news)
 	if in.kind == wire.KindSnapshotChunk {
 		return
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	if p := g.peers[in.from]; p != nil && p.boot == in.boot {
+		p.passedOn(m.Ops)
+	}
 	c := g.cursors[in.boot]
 	switch {
 	case c.open || m.From <= c.next:

@@ -119,7 +119,7 @@ func (g *Gossip) journalTo(p *peer, pages map[uint64]page, now time.Time, lead [
 // forPeer leaves out what a peer hears from its origin. An origin it does not hear
 // may be unknown to its clock, so such a stamp is given on our own.
 func (g *Gossip) forPeer(p *peer, op sketch.Op, now time.Time) (sketch.Op, bool) {
-	if op.Boot != g.boot && !g.unheardBy(p, op.Boot) {
+	if op.Boot != g.boot && !g.lacks(p, &op) {
 		return op, false
 	}
 	if op.Stamp.Boot != g.boot && op.Stamp.Boot != p.boot && g.unheardBy(p, op.Stamp.Boot) {

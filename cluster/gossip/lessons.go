@@ -177,8 +177,7 @@ func (g *Gossip) takeLessons(m *wire.Lessons, in *inbound) {
 			g.cfg.Lessons.Learn(m.Lessons[i])
 		}
 	}
-	g.metrics.lessons.WithLabelValues("news").Add(float64(news))
-	g.metrics.lessons.WithLabelValues("repeated").Add(float64(len(m.Lessons) - news))
+	g.metrics.lessons.add(news, len(m.Lessons)-news)
 	if news > 0 {
 		g.pass(relayed{in.kind, in.payload, m.Boot, in.from})
 	}

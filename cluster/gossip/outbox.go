@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/hearsay-llm/hearsay/state"
+	"github.com/hearsay-llm/hearsay/state/sketch"
 	"github.com/hearsay-llm/hearsay/state/wire"
 )
 
@@ -157,7 +158,15 @@ func (g *Gossip) passes(p *peer, origin state.BootID, from state.RouterID, now t
 	return p.needs(origin, from) && now.Sub(p.upAt) >= relayAfter
 }
 
-// unheardBy says that a peer gets an origin's ops only from us.
+// lacks says that a peer gets an op only from us. It is known to have what it passed
+// on itself, and what came before that.
+func (g *Gossip) lacks(p *peer, op *sketch.Op) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return p.needs(op.Boot, "") && (op.Seq == 0 || op.Seq > p.knows[op.Boot])
+}
+
+// unheardBy says that a peer hears an origin only through us.
 func (g *Gossip) unheardBy(p *peer, origin state.BootID) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/hearsay-llm/hearsay/state"
+	"github.com/hearsay-llm/hearsay/state/sketch"
 	"github.com/hearsay-llm/hearsay/state/wire"
 )
 
@@ -86,6 +87,19 @@ func (g *Gossip) relaying() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return len(g.loads) > 0
+}
+
+// passedOn notes up to which op of other origins a peer knows: what it passed on
+// needs not go back. The caller holds Gossip.mu.
+func (p *peer) passedOn(ops []sketch.Op) {
+	for i := range ops {
+		if op := &ops[i]; op.Boot != p.boot {
+			if len(p.knows) >= maxMembers {
+				clear(p.knows)
+			}
+			p.knows[op.Boot] = max(p.knows[op.Boot], op.Seq)
+		}
+	}
 }
 
 // pass keeps a message for those who do not hear its origin.

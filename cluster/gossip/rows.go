@@ -9,11 +9,15 @@ import (
 	"github.com/hearsay-llm/hearsay/state/wire"
 )
 
-// rowsEvery is longer where messages take several hops, each router passing on
-// everybody's.
+// fullPace is the number of routers up to which each tells the others at the full
+// pace.
+const fullPace = 32
+
+// rowsEvery is longer in proportion where there are many routers, so that the
+// writes and reads of a router in a second stay bounded.
 func (g *Gossip) rowsEvery() time.Duration {
 	n := len(g.store.View().Routers) + 1
-	return g.cfg.RowsEvery * time.Duration((n+g.cfg.AllPairs-1)/g.cfg.AllPairs)
+	return g.cfg.RowsEvery * time.Duration((n+fullPace-1)/fullPace)
 }
 
 // streams copies the peers with a stream.
@@ -26,6 +30,7 @@ func (g *Gossip) streams() []*peer {
 // send gives one peer a frame.
 func (g *Gossip) send(to state.RouterID, k wire.Kind, payload []byte) bool {
 	if !g.mesh.Send(to, k, payload) {
+		g.metrics.unsent.WithLabelValues(k.String()).Inc()
 		g.metrics.drop("queue")
 		return false
 	}
@@ -36,6 +41,9 @@ func (g *Gossip) send(to state.RouterID, k wire.Kind, payload []byte) bool {
 // sendAll gives one peer frames that use its table, all or none.
 func (g *Gossip) sendAll(p *peer, frames []wire.Frame) bool {
 	if !g.mesh.SendAll(p.id, frames...) {
+		for i := range frames {
+			g.metrics.unsent.WithLabelValues(frames[i].Kind.String()).Inc()
+		}
 		g.metrics.drop("queue")
 		p.told.Reset() // it refers to what the peer did not get
 		return false

@@ -257,7 +257,7 @@ func (s *session) Read(b []byte) (int, error) {
 
 // read hands frames to their handlers until the stream ends.
 func (s *session) read(ctx context.Context) error {
-	frames := wire.NewFrameReader(bufio.NewReaderSize(s, 64<<10), wire.MaxFrame)
+	frames := wire.NewFrameReader(bufio.NewReaderSize(s, 16<<10), wire.MaxFrame)
 	var dec wire.Decoder
 	for {
 		head, payload, err := frames.Next()

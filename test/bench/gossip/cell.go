@@ -126,7 +126,7 @@ func (c *cell) run(network network) (figures, error) {
 	for _, r := range cl.routers {
 		wg.Go(func() { r.drive(ctx, c) })
 	}
-	time.Sleep(6 * time.Second)
+	time.Sleep(4 * time.Second)
 	return c.observe(cl), nil
 }
 
