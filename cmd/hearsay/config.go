@@ -30,7 +30,7 @@ func newConfig() *cobra.Command {
 			for _, p := range cfg.Pools {
 				replicas += len(p.Replicas)
 			}
-			fmt.Printf("%s is valid: %d pools, %d static replicas\n", args[0], len(cfg.Pools), replicas)
+			fmt.Printf("%s is valid: %s, %s\n", args[0], plural(len(cfg.Pools), "pool"), plural(replicas, "static replica"))
 			return nil
 		},
 	}
@@ -59,6 +59,13 @@ func newConfig() *cobra.Command {
 	a.addOutput(show)
 	cmd.AddCommand(check, show)
 	return cmd
+}
+
+func plural(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
 }
 
 func newVersion() *cobra.Command {

@@ -13,7 +13,7 @@ pools:
     model: llama
     replicas: [{url: "http://127.0.0.1:8000"}, {url: "http://127.0.0.1:8001"}]
 `)
-	call(t, "config", "check", good).wants(t, 0, good, "is valid", "1 pools, 2 static replicas")
+	call(t, "config", "check", good).wants(t, 0, good, "is valid", "1 pool, 2 static replicas")
 
 	f := func(name, text string, want ...string) {
 		t.Helper()

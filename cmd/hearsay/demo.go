@@ -124,7 +124,7 @@ func runDemo(ctx context.Context, f *demoFlags, out io.Writer) (err error) {
 		Command: []string{self, "engine-sim", "--port", "{port}", "--kv-tokens", fmt.Sprint(f.kvTokens), "--parent", fmt.Sprint(os.Getpid())},
 	}
 	for i := range f.replicas {
-		ln, err := listenNear(8100 + i)
+		ln, err := listenNear(8500 + i)
 		if err != nil {
 			return err
 		}

@@ -149,7 +149,11 @@ over the autoscaler until 'scale POOL --release'.`,
 					if p.Target > 0 || p.Held {
 						target = fmt.Sprint(p.Target)
 					}
-					t.row(p.Name, p.Replicas, p.Ready, target, p.Held, fmt.Sprintf("%d-%d", p.Min, p.Max), p.Actuator, p.InFlight, p.Queued)
+					held := "no"
+					if p.Held {
+						held = "yes"
+					}
+					t.row(p.Name, p.Replicas, p.Ready, target, held, fmt.Sprintf("%d-%d", p.Min, p.Max), p.Actuator, p.InFlight, p.Queued)
 				}
 				return t.write(w)
 			})

@@ -21,7 +21,7 @@ func TestLookAtARouter(t *testing.T) {
 
 	s := call(t, "status")
 	s.wants(t, 0, "router   rig, ready", "listens  api "+strings.TrimPrefix(r.api, "http://"), "raft     leader, leader rig, term", "voters rig\n",
-		"1 of 1 routers alive", "truth    last", "view     oldest engine reading")
+		"1 of 1 routers alive", "accuracy last", "view     oldest engine reading")
 	st := isJSON[console.Status](t, call(t, "status", "-o", "json"))
 	if st.Router.Raft.LeaderName != "rig" || !slices.Equal(st.Router.Raft.VoterNames, []string{"rig"}) {
 		t.Errorf("names %+v", st.Router.Raft)

@@ -109,10 +109,11 @@ func printFigures(line func(name, format string, args ...any), f *console.Figure
 	if f.Ratio >= 0 {
 		ratio = fmt.Sprintf("%.2f", f.Ratio)
 	}
-	line("truth", "last %s: %s cached tokens reported, %s predicted, ratio %s; first token off by %s p50, %s p99",
-		span, count(f.Reported), count(f.Predicted), ratio, millis(f.TTFTErrorP50MS), millis(f.TTFTErrorP99MS))
+	line("accuracy", "last %s: %s cached tokens predicted, %s reported by engines, ratio %s; time to first token off by %s p50, %s p99",
+		span, count(f.Predicted), count(f.Reported), ratio, millis(f.TTFTErrorP50MS), millis(f.TTFTErrorP99MS))
 	if f.Opinions > 0 {
-		line("peers", "%d picks judged by other routers: %.0f %% alike, the worst 5 %% of them over %s worse by their scores", f.Opinions, 100*f.Alike, millis(f.RegretP95MS))
+		line("opinions", "other routers were asked about %d picks: %.0f %% they would make alike, and 95 %% are at most %s worse by their scores",
+			f.Opinions, 100*f.Alike, millis(f.RegretP95MS))
 	}
 	rows := ""
 	if peers {

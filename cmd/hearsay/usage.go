@@ -105,7 +105,11 @@ func asFlags(cmd *cobra.Command, err error) error {
 
 // explainUsage prints how a command is to be called.
 func explainUsage(cmd *cobra.Command) {
-	fmt.Fprintf(os.Stderr, "usage: %s\nsee '%s --help'\n", cmd.UseLine(), cmd.CommandPath())
+	line := cmd.UseLine()
+	if cmd.HasSubCommands() && !strings.Contains(cmd.Use, " ") {
+		line = cmd.CommandPath() + " COMMAND"
+	}
+	fmt.Fprintf(os.Stderr, "usage: %s\nsee '%s --help'\n", line, cmd.CommandPath())
 }
 
 // typed is how this program was called, for commands that are shown to be copied.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -87,12 +88,61 @@ func (n *Node) Commit(ctx context.Context, c state.Command) (index uint64, behin
 		return 0, false, console.ErrUnknownOutcome
 	case err != nil:
 		return r.Index, false, err
-	case c.Kind == state.CommandRemoveMember: // of Raft's own configuration, not of the facts
-		return r.Index, false, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, ownWrite)
 	defer cancel()
-	return r.Index, !n.raft.Await(ctx, r.Index), nil
+	if c.Kind == state.CommandRemoveMember {
+		return r.Index, !n.votesNoMore(ctx, c.Router), nil
+	}
+	if !n.raft.Await(ctx, r.Index) {
+		return r.Index, true, nil
+	}
+	n.othersHave(ctx, r.Index)
+	return r.Index, false, nil
+}
+
+// othersWait is how long a write's answer waits for the other live routers: they
+// have it in milliseconds, unless one has just died or is a learner between two
+// looks.
+const othersWait = time.Second
+
+// othersHave waits until every live router has said that it has the facts of that
+// index, so that a question to another router shows what was done, too.
+func (n *Node) othersHave(ctx context.Context, index uint64) {
+	ctx, cancel := context.WithTimeout(ctx, othersWait)
+	defer cancel()
+	t := time.NewTicker(5 * time.Millisecond)
+	defer t.Stop()
+	for {
+		have := map[state.RouterID]bool{n.id: true}
+		v := n.store.View()
+		for i := range v.Routers {
+			have[v.Routers[i].ID] = v.Routers[i].FactsIndex >= index
+		}
+		if !slices.ContainsFunc(n.Live(), func(id state.RouterID) bool { return !have[id] }) {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.C:
+		}
+	}
+}
+
+// votesNoMore waits until this router knows that another votes no more: voters are
+// Raft's own configuration, not facts with an index.
+func (n *Node) votesNoMore(ctx context.Context, id state.RouterID) bool {
+	t := time.NewTicker(10 * time.Millisecond)
+	defer t.Stop()
+	for slices.ContainsFunc(n.raft.Status().Voters, func(v consensus.Voter) bool { return v.ID == id }) {
+		select {
+		case <-ctx.Done():
+			return false
+		case <-t.C:
+		}
+	}
+	return true
 }
 
 // Explain says where a request would go.

@@ -285,6 +285,12 @@ func TestRoutersHaveNames(t *testing.T) {
 	facts.Index = 3
 	facts.Decisions = []state.Decision{{ID: "d", Pool: "chat", By: "a1"}, {ID: "e", Pool: "chat", By: state.ByOperator, Outcome: state.OutcomeDone, Detail: "4 replicas"}}
 	f.store.SetFacts(facts)
+	facts = facts.Clone()
+	facts.Index, facts.Targets = 4, map[state.TargetKey]int{{Pool: "chat", Role: state.RoleBoth}: 3}
+	f.store.SetFacts(facts)
+	if _, body := do(t, "GET", url+"/admin/v1/status", ""); !strings.Contains(body, "pool chat has 1 of 3 replicas: start engine: nope: not found") {
+		t.Errorf("status: %s", body)
+	}
 	// What is under way says what hinders it, what is over how it went.
 	if _, body := do(t, "GET", url+"/admin/v1/decisions", ""); !strings.Contains(body, `"detail": "start engine: nope: not found"`) || !strings.Contains(body, `"detail": "4 replicas"`) {
 		t.Errorf("decisions: %s", body)

@@ -1,6 +1,7 @@
 package console
 
 import (
+	"cmp"
 	"fmt"
 	"net/http"
 	"slices"
@@ -33,6 +34,12 @@ func (s *Server) status(w http.ResponseWriter, _ *http.Request) {
 	if info.Raft.Leader == "" && info.Raft.ClusterID != "" {
 		out.Warn = append(out.Warn, "no leader: requests flow, targets are frozen, writes get 503")
 	}
+	for _, p := range out.Pools {
+		why := s.node.Hindrance(state.TargetKey{Pool: p.Name, Role: state.RoleBoth})
+		if why != "" && p.Replicas < p.Target {
+			out.Warn = append(out.Warn, fmt.Sprintf("pool %s has %d of %d replicas: %s", p.Name, p.Replicas, p.Target, why))
+		}
+	}
 	for _, r := range s.replicasOf("") {
 		if r.State != stateReady {
 			out.Warn = append(out.Warn, fmt.Sprintf("replica %s is %s: %s", r.ID, r.State, r.Reason))
@@ -42,7 +49,9 @@ func (s *Server) status(w http.ResponseWriter, _ *http.Request) {
 }
 
 func (s *Server) members(w http.ResponseWriter, _ *http.Request) {
-	respond(w, http.StatusOK, s.node.Members())
+	list := s.node.Members()
+	slices.SortFunc(list, func(a, b Member) int { return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.ID, b.ID)) })
+	respond(w, http.StatusOK, list)
 }
 
 func (s *Server) pools(w http.ResponseWriter, _ *http.Request) {

@@ -103,8 +103,8 @@ type Figures struct {
 	Dropped        map[string]float64 `json:"dropped"` // messages and frames given up, by reason
 	SketchEntries  float64            `json:"sketch_entries"`
 	SketchBytes    float64            `json:"sketch_bytes"`
-	Opinions       int                `json:"opinions"`           // picks that another router was asked about
-	Alike          float64            `json:"opinions_alike"`     // share of them that it would make alike
+	Opinions       int                `json:"opinions"`              // picks that another router was asked about
+	Alike          float64            `json:"opinions_alike"`        // share of them that it would make alike
 	RegretP95MS    float64            `json:"opinion_regret_p95_ms"` // how much worse, by its scores; negative: none asked
 }
 
