@@ -23,6 +23,7 @@ type usage struct {
 	Stack   float64 `json:"stack"`   // of goroutines
 	Sys     float64 `json:"sys"`     // taken from the system, given back or not
 	Entries float64 `json:"entries"` // of the sketch, a count
+	Sketch  float64 `json:"sketch"`  // what the router takes its sketches and their journal to weigh
 	Gossip  float64 `json:"gossip"`  // sent to other routers since the start
 	Threads float64 `json:"goroutines"`
 }
@@ -59,6 +60,8 @@ func read(ctx context.Context, p *harness.Proc) (u usage, err error) {
 			u.Sys = v
 		case name == "hearsay_sketch_entries":
 			u.Entries = v
+		case name == "hearsay_sketch_bytes":
+			u.Sketch = v
 		case name == "go_goroutines":
 			u.Threads = v
 		case name == `hearsay_mesh_bytes_total{direction="out"}`:

@@ -306,11 +306,11 @@ func (res *result) showUnique(w io.Writer) {
 		}
 		rows = append(rows, []string{
 			s.Phase, fmt.Sprintf("%.0f", s.At), fmt.Sprint(s.Prompts), mb(most(s.Routers, rss)), mb(most(s.Routers, func(u usage) float64 { return u.Heap })),
-			fmt.Sprintf("%.0f", most(s.Routers, func(u usage) float64 { return u.Entries })), per, hit, p50, p99,
+			fmt.Sprintf("%.0f", most(s.Routers, func(u usage) float64 { return u.Entries })), mb(most(s.Routers, func(u usage) float64 { return u.Sketch })), per, hit, p50, p99,
 		})
 	}
 	table.Print(w, fmt.Sprintf("%d prompts of 2-8 kB that share their first %d characters, %d routers, %d replicas; of the router with most. %d requests failed.", run.Prompts, sharedChars, run.Routers, run.Replicas, run.Failed), 1,
-		[]string{"phase", "s", "prompts", "RSS MB", "heap MB", "entries", "gossip B/request", "hot hit rate", "p50 ms", "p99 ms"}, rows)
+		[]string{"phase", "s", "prompts", "RSS MB", "heap MB", "entries", "sketch MB, by its own account", "gossip B/request", "hot hit rate", "p50 ms", "p99 ms"}, rows)
 	live := func(u usage) float64 { return u.live() }
 	rows = nil
 	for _, r := range []struct {

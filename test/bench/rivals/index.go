@@ -75,7 +75,7 @@ func newOurs(replicas, entries int, capacity float64, start time.Time) *ours {
 	o.sketch = sketch.New(sketch.Config{
 		Clock:  state.NewClock(1, start.Add(-time.Second)),
 		Slots:  func(id state.ReplicaID) state.Slot { return numbers[id] },
-		Bounds: sketch.Bounds{Entries: entries, EntriesPerReplica: entries, Journal: 64},
+		Bounds: sketch.Bounds{Bytes: 1 << 34, Entries: entries, EntriesPerReplica: entries, Journal: 64},
 		Now:    func() time.Time { return o.now },
 	})
 	if capacity > 0 {
