@@ -223,6 +223,7 @@ func TestReaderCutOffFromAnEngineStepsBack(t *testing.T) {
 					c.engines[i].set(func() { c.engines[i].dead["a"] = true })
 				}
 				time.Sleep(5 * time.Second)
+				before := c.engines[order[0]].reads("a")
 				bad := 0
 				for range 200 {
 					time.Sleep(100 * time.Millisecond)
@@ -235,6 +236,9 @@ func TestReaderCutOffFromAnEngineStepsBack(t *testing.T) {
 				// Now and then a cut-off router looks again, and believes itself for a moment.
 				if bad > 60 {
 					t.Errorf("no usable reading in %d of 600 looks", bad)
+				}
+				if n := c.engines[order[0]].reads("a") - before; n > 6 {
+					t.Errorf("a router that can't read tried %d times in 20 s", n)
 				}
 				if n := c.engines[order[cut]].reads("a"); n < 30 {
 					t.Errorf("the router that can read did so only %d times", n)
