@@ -39,6 +39,22 @@ func TestHoleInTheMeshIsRelayedAround(t *testing.T) {
 	})
 }
 
+// What is learned before a hole is noticed is not lost on those behind it.
+func TestWhatIsLearnedBeforeAHoleIsNoticed(t *testing.T) {
+	bubble(t, func(t *testing.T, n *simnet.Net) {
+		r := group(t, n, 4, options{})
+		time.Sleep(5 * time.Second)
+		n.Cut("r0", "r2")
+		var marks [][]prefix.Mark
+		for i := range 40 {
+			marks = append(marks, r[0].learn(i%replicas, 3))
+			time.Sleep(50 * time.Millisecond)
+		}
+		took := within(t, 2*time.Second, "known by way of the others", func() bool { return sameKnown(r, marks, 3) })
+		t.Logf("known %v after the last", took)
+	})
+}
+
 func TestRestartedRouter(t *testing.T) {
 	f := func(name string, restart func(r *router)) {
 		t.Run(name, func(t *testing.T) {

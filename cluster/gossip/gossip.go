@@ -48,6 +48,8 @@ type Gossip struct {
 	synced  bool                        // guarded by mu; a first snapshot was applied
 	greet   bool                        // guarded by mu; a stream came up, or facts changed: full rows are due
 	resume  bool                        // guarded by mu; a peer said where to begin
+	say     bool                        // guarded by mu; a beacon is due: whom we hear has changed
+	again   bool                        // guarded by mu; a peer has lost an origin
 	out     outbox                      // the sender goroutine's own
 	taught  map[state.BootID]*taught    // the apply loop's own
 }
@@ -58,6 +60,7 @@ type peer struct {
 	boot  state.BootID
 	upAt  time.Time
 	hears map[state.BootID]struct{} // whose news it gets otherwise
+	lost  []state.BootID            // those it heard until lately
 	has   map[state.BootID]uint64   // the last rows it passed on to us, by origin
 	knows map[state.BootID]uint64   // the last op it passed on to us, by origin
 	speak uint64                    // its wire version, as far as it said

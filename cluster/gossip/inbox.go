@@ -67,6 +67,7 @@ func (g *Gossip) down(id state.RouterID, _ state.BootID) {
 	g.mu.Lock()
 	delete(g.peers, id)
 	g.streamChanges.Add(1)
+	g.say = true
 	g.roster.hint(id, "")
 	if g.source == id {
 		g.source = ""
@@ -382,6 +383,10 @@ func (g *Gossip) takeBeacon(m *wire.Beacon, in *inbound) {
 	}
 	g.mu.Lock()
 	if p := g.peers[in.from]; p != nil && p.boot == in.boot {
+		if p.lose(hears) {
+			g.again = true
+			g.wake()
+		}
 		p.hears = hears
 	}
 	g.mu.Unlock()

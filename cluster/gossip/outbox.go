@@ -26,9 +26,10 @@ type outbox struct {
 	opsBuf   []byte
 
 	rowsDirty, opsDirty bool
-	stuck               bool      // a peer's queue was full
-	rowsAt              time.Time // earliest next message of changed rows
-	opsAt               time.Time // when dirty: next look at the journal
+	milestones          []milestone // of the journal, oldest first
+	stuck               bool        // a peer's queue was full
+	rowsAt              time.Time   // earliest next message of changed rows
+	opsAt               time.Time   // when dirty: next look at the journal
 	fullAt              time.Time
 	beaconAt            time.Time
 	udpAt               time.Time
@@ -115,7 +116,15 @@ func (g *Gossip) step(now time.Time) (next time.Time) {
 		g.resume, o.opsDirty, o.opsAt = false, true, now
 		o.snapshotAt = now // for summaries
 	}
+	again := g.again
+	g.again = false
+	if g.say {
+		g.say, o.beaconAt = false, now
+	}
 	g.mu.Unlock()
+	if again {
+		g.retell(now)
+	}
 	if !now.Before(o.beaconAt) {
 		o.beaconAt = now.Add(jitter(g.cfg.BeaconEvery))
 		g.beacons(now)
@@ -260,6 +269,7 @@ func (g *Gossip) tick(now time.Time) {
 			g.index.DropBoot(h.boot, h.at) // what it did since, if it lives, will count
 		}
 	}
+	g.out.mark(now, g.index.Journal().Head())
 	g.roster.prune(now)
 	g.follow(now)
 	if t := g.out.taken; t != nil && now.Sub(t.at) > reuse {
