@@ -2,6 +2,7 @@ package node
 
 import (
 	"bytes"
+	"encoding"
 	"errors"
 	"fmt"
 	"io"
@@ -17,7 +18,8 @@ import (
 // decoder reads a YAML document into a Config and goes on after a fault, so that
 // all of a file's faults are told at once. Types that it may meet: structs, lists
 // of structs or texts, maps with text keys, texts, numbers, booleans, durations,
-// Bytes and Percent.
+// Bytes and Percent, and what reads itself: from a text by a method parse(string)
+// error or UnmarshalText, from a part of the document by UnmarshalYAML.
 type decoder struct {
 	faults *faults
 	nodes  int // visited, since aliases can repeat a part of the document
@@ -71,6 +73,12 @@ func (d *decoder) value(n *yaml.Node, v reflect.Value, key string) {
 	}
 	if n.Kind == yaml.ScalarNode && n.Tag == "!!null" {
 		return // as if the key were not there
+	}
+	if u, ok := v.Addr().Interface().(yaml.Unmarshaler); ok {
+		if err := u.UnmarshalYAML(n); err != nil {
+			d.faults.broken(key, "%s", err)
+		}
+		return
 	}
 	switch {
 	case v.Kind() == reflect.Pointer:
@@ -198,6 +206,9 @@ func (d *decoder) pairs(n *yaml.Node, key string, depth int) (out []pair) {
 func setText(v reflect.Value, s string) error {
 	if p, ok := v.Addr().Interface().(interface{ parse(string) error }); ok {
 		return p.parse(s)
+	}
+	if u, ok := v.Addr().Interface().(encoding.TextUnmarshaler); ok {
+		return u.UnmarshalText([]byte(s))
 	}
 	wrong := fmt.Errorf("%q is not %s", s, expected(v))
 	switch v.Interface().(type) {

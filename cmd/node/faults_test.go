@@ -1,6 +1,8 @@
 package node
 
 import (
+	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -198,4 +200,66 @@ func asYAML(t *testing.T, c Config) string {
 		t.Fatal(err)
 	}
 	return string(b)
+}
+
+type colour string
+
+func (c *colour) UnmarshalText(b []byte) error {
+	if len(b) == 0 || b[0] != '#' {
+		return fmt.Errorf("%q is not a colour such as #fff", b)
+	}
+	*c = colour(b)
+	return nil
+}
+
+type either struct{ text, list bool }
+
+func (e *either) UnmarshalYAML(n *yaml.Node) error {
+	e.text, e.list = n.Kind == yaml.ScalarNode, n.Kind == yaml.SequenceNode
+	if !e.text && !e.list {
+		return fmt.Errorf("give a text or a list")
+	}
+	return nil
+}
+
+// Types that no key has yet are read as their kind asks for.
+func TestValuesOfFurtherTypes(t *testing.T) {
+	type section struct {
+		Number *int                     `yaml:"number"`
+		Times  map[string]time.Duration `yaml:"times"`
+		Share  float64                  `yaml:"share"`
+		Count  uint8                    `yaml:"count,omitempty"`
+		Colour colour                   `yaml:"colour"`
+		Either either                   `yaml:"either"`
+		Hidden string                   `yaml:"-"`
+	}
+	read := func(text string) (section, *faults) {
+		var s section
+		var doc yaml.Node
+		if err := yaml.Unmarshal([]byte(text), &doc); err != nil {
+			t.Fatal(err)
+		}
+		v := &faults{}
+		(&decoder{faults: v}).value(doc.Content[0], reflect.ValueOf(&s).Elem(), "")
+		return s, v
+	}
+	s, v := read("number: 0x10\ntimes: {a: 1s, b: 2m}\nshare: .5\ncount: 7\ncolour: '#fff'\neither: [x]\n")
+	if v.err() != nil || *s.Number != 16 || s.Times["b"] != 2*time.Minute || s.Share != .5 || s.Count != 7 || s.Colour != "#fff" || !s.Either.list {
+		t.Errorf("%+v, %v", s, v.err())
+	}
+	_, v = read("number: 1.5\ntimes: {a: x}\nshare: .nan\ncount: 300\ncolour: red\neither: {a: b}\n-: x\n")
+	want := []string{
+		`line 1: number: "1.5" is not a whole number`, `line 2: times.a: "x" is not a duration such as 30s or 5m`,
+		`line 3: share: ".nan" is not a number`, `line 4: count: "300" is not a whole number of 0 or more`,
+		`line 5: colour: "red" is not a colour such as #fff`, `line 6: either: give a text or a list`, `line 7: -: is no key: `,
+	}
+	got := strings.Split(v.err().Error(), "\n  ")[1:]
+	if len(got) != len(want) {
+		t.Fatalf("%q", got)
+	}
+	for i := range want {
+		if !strings.HasPrefix(got[i], want[i]) {
+			t.Errorf("%s, want %s", got[i], want[i])
+		}
+	}
 }

@@ -101,11 +101,11 @@ func applyEnv(cfg *Config, environ []string, v *faults) {
 		}
 		v.env[f.key] = name
 		delete(v.unread, f.key) // the environment wins over what the file has there
-		if f.v.Kind() == reflect.Slice {
+		if f.v.Kind() == reflect.Slice && f.v.Type().Elem().Kind() == reflect.String {
 			f.v.SetZero()
 			for part := range strings.SplitSeq(value, ",") {
 				if part = strings.TrimSpace(part); part != "" {
-					f.v.Set(reflect.Append(f.v, reflect.ValueOf(part)))
+					f.v.Set(reflect.Append(f.v, reflect.ValueOf(part).Convert(f.v.Type().Elem())))
 				}
 			}
 			continue
