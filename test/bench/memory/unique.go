@@ -311,15 +311,25 @@ func (res *result) showUnique(w io.Writer) {
 	}
 	table.Print(w, fmt.Sprintf("%d prompts of 2-8 kB that share their first %d characters, %d routers, %d replicas; of the router with most. %d requests failed.", run.Prompts, sharedChars, run.Routers, run.Replicas, run.Failed), 1,
 		[]string{"phase", "s", "prompts", "RSS MB", "heap MB", "entries", "sketch MB, by its own account", "gossip B/request", "hot hit rate", "p50 ms", "p99 ms"}, rows)
-	live := func(u usage) float64 { return u.live() }
+	// One router may be writing its sketch to disk just then: the median is of the others.
+	mid := func(list []usage, get func(usage) float64) float64 {
+		var v []float64
+		for _, u := range list {
+			v = append(v, get(u))
+		}
+		return table.Median(v)
+	}
 	rows = nil
 	for _, r := range []struct {
 		name string
 		list []usage
 	}{{"before", run.Start}, {"after all prompts", run.Settled}, {"all replicas removed", run.Removed}} {
-		rows = append(rows, []string{r.name, mb(most(r.list, live)), mb(most(r.list, rss)), fmt.Sprintf("%.0f", most(r.list, func(u usage) float64 { return u.Entries }))})
+		rows = append(rows, []string{
+			r.name, mb(mid(r.list, usage.live)), mb(mid(r.list, func(u usage) float64 { return u.Sketch })), mb(mid(r.list, rss)), mb(most(r.list, rss)),
+			fmt.Sprintf("%.0f", mid(r.list, func(u usage) float64 { return u.Entries })),
+		})
 	}
-	table.Print(w, "After a collection; of the router with most", 1, []string{"when", "live MB", "RSS MB", "entries"}, rows)
+	table.Print(w, "After a collection; the median of the routers", 1, []string{"when", "live MB", "sketch MB, by its own account", "RSS MB", "most RSS MB", "entries"}, rows)
 	if run.Example != "" {
 		fmt.Fprintf(w, "\nA failure: %s\n", strings.TrimSpace(run.Example))
 	}
