@@ -107,12 +107,16 @@ const AgentsKV = 40_000
 // m1Cells are hit rate and TTFT by number of routers.
 func m1Cells(add adder, pick picked) {
 	for _, work := range []string{"agents", "mooncake"} {
-		kv, size := AgentsKV, pick(60, 300, 600)
+		kv, size := AgentsKV, pick(60, 150, 600)
 		if work == "mooncake" {
-			kv, size = 400_000, pick(150, 1500, 4000)
+			kv, size = 400_000, pick(150, 1000, 4000)
 		}
 		for _, n := range []int{1, 2, 4, 8, 16, 32, 64} {
-			if n > pick(4, 32, 64) {
+			most := pick(4, 32, 64)
+			if work == "mooncake" {
+				most = pick(4, 16, 32)
+			}
+			if n > most {
 				break
 			}
 			seeds := 0
@@ -165,7 +169,7 @@ func whyCells(add adder, pick picked) {
 			c.cfg.Routers = n
 		}
 		c.cfg.Watch = true
-		add(Cell{Group: "why", Name: c.name, Work: "mooncake", Size: pick(100, 1500, 4000), Config: c.cfg})
+		add(Cell{Group: "why", Name: c.name, Work: "mooncake", Size: pick(100, 1000, 4000), Seeds: pick(1, 1, 3), Config: c.cfg})
 	}
 }
 
@@ -176,8 +180,8 @@ func m3Cells(add adder, pick picked) {
 		size int
 		kv   []int
 	}{
-		{"agents", pick(40, 200, 600), []int{AgentsKV / 2, AgentsKV, AgentsKV * 2}},
-		{"mooncake", pick(100, 800, 4000), []int{200_000, 400_000, 800_000}},
+		{"agents", pick(40, 150, 600), []int{AgentsKV / 2, AgentsKV, AgentsKV * 2}},
+		{"mooncake", pick(100, 600, 4000), []int{200_000, 400_000, 800_000}},
 	} {
 		for i, kv := range w.kv {
 			for _, factor := range []float64{1, 2, 0.5} {
@@ -189,7 +193,7 @@ func m3Cells(add adder, pick picked) {
 					name += fmt.Sprintf(", said to be %gx", factor)
 				}
 				add(Cell{
-					Group: "m3", Name: name, Work: w.work, Size: w.size,
+					Group: "m3", Name: name, Work: w.work, Size: w.size, Seeds: pick(1, 2, 3),
 					Config: Config{Routers: 4, KVTokens: kv, CapacityFactor: factor, Watch: true, Probe: 5},
 				})
 			}
@@ -200,7 +204,7 @@ func m3Cells(add adder, pick picked) {
 // scaleCells scale routers and replicas apart.
 func scaleCells(add adder, pick picked) {
 	for _, c := range []struct{ routers, replicas, sessions int }{
-		{3, 8, 40}, {10, 8, 40}, {32, 8, 40}, {3, 64, 320}, {10, 64, 320}, {3, 400, 1200}, {32, 64, 320}, {100, 64, 320}, {10, 1000, 2500},
+		{3, 8, 24}, {10, 8, 24}, {32, 8, 24}, {3, 64, 192}, {10, 64, 192}, {32, 64, 192}, {100, 64, 192}, {3, 400, 1000}, {10, 1000, 2000},
 	} {
 		if c.routers*c.replicas > pick(24, 1<<20, 1<<20) {
 			continue

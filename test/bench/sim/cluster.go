@@ -9,6 +9,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/hearsay-llm/hearsay/routing"
 	"github.com/hearsay-llm/hearsay/state"
 	"github.com/hearsay-llm/hearsay/test/enginesim"
 	"github.com/hearsay-llm/hearsay/test/simnet"
@@ -34,6 +35,7 @@ type Cluster struct {
 	all     []*Router // guarded by mu; every start
 	starts  []int     // guarded by mu; by router
 
+	reference *routing.Calibration    // learns from every router's samples; no pick goes by it
 	places    map[state.ReplicaID]int // index in Replicas
 	truthMu   sync.Mutex              // held over a pick by truth
 	truthItem int                     // guarded by truthMu
@@ -59,7 +61,7 @@ func NewCluster(ctx context.Context, cfg Config, w *Workload) (*Cluster, error) 
 		cfg: cfg, net: simnet.New(int64(cfg.Seed)), work: w,
 		spec:  state.PoolSpec{Name: Pool, Model: Model, Policy: cfg.Policy, Engine: state.EngineVLLM},
 		boots: map[state.BootID]*Router{}, starts: make([]int, cfg.Routers),
-		places: map[state.ReplicaID]int{},
+		places: map[state.ReplicaID]int{}, reference: routing.NewCalibration(),
 	}
 	if w != nil {
 		c.Records = make([]Record, len(w.Items))

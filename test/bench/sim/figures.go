@@ -4,6 +4,8 @@ import (
 	"math"
 	"slices"
 	"time"
+
+	"github.com/hearsay-llm/hearsay/test/bench/table"
 )
 
 // Figures is what a cell comes to. Times are seconds unless named otherwise.
@@ -32,13 +34,25 @@ type Figures struct {
 	Entries   float64 `json:"sketch_entries"` // per router
 	HeapBytes float64 `json:"heap_bytes"`     // that one router holds; 0: not measured
 
-	Equal     float64   `json:"equal_picks"` // share of routers that picked what most did
+	Equal     float64   `json:"equal_picks"`    // share of routers that picked what most did
+	Disagree  float64   `json:"disagree"`       // share of replicas of whose match two routers differ by over 64 tokens
+	QueueGap  float64   `json:"queue_gap"`      // mean of the largest difference between routers about a replica's queue, tokens
+	RegretAvg float64   `json:"regret_mean_ms"` //
 	RegretP50 float64   `json:"regret_p50_ms"`
 	RegretP95 float64   `json:"regret_p95_ms"`
-	Regrets   []float64 `json:"-"`
-	CEff      float64   `json:"c_eff_ratio"` // learned over true, mean
+	Regrets   []float64 `json:"regrets_ms,omitempty"` // quantiles, 0 to 1 in equal steps; of probes
+	CEff      float64   `json:"c_eff_ratio"`          // learned over true, mean
 	Preempted int       `json:"preempted"`
 	Missed    Missed    `json:"missed"`
+
+	// What routers learned of the engines: the mean of all, and by how much routers
+	// differ about one replica (standard deviation over mean), mean over replicas.
+	PrefillRate       float64 `json:"prefill_rate"` // tokens/s
+	PrefillRateSpread float64 `json:"prefill_rate_spread"`
+	FixedMS           float64 `json:"fixed_ms"`
+	FixedSpreadMS     float64 `json:"fixed_spread_ms"`
+	BytesPerToken     float64 `json:"bytes_per_token"`
+	BytesSpread       float64 `json:"bytes_per_token_spread"`
 }
 
 // Missed says where cached tokens were left unused: shares of all prompt tokens,
@@ -104,7 +118,8 @@ func (c *Cluster) Figures() Figures {
 	f.TTFTMean /= n
 	f.TTFTP50, f.TTFTP99, f.TPOTP99 = quantile(ttft, 0.5), quantile(ttft, 0.99), quantile(tpot, 0.99)
 	f.PredictErr, f.PredictErr90 = quantile(perr, 0.5), quantile(perr, 0.9)
-	f.RegretP50, f.RegretP95, f.Regrets = quantile(regret, 0.5), quantile(regret, 0.95), regret
+	f.RegretAvg = table.Mean(regret)
+	f.RegretP50, f.RegretP95 = quantile(regret, 0.5), quantile(regret, 0.95)
 	m.scale(prompt, n)
 	f.Missed = m
 	c.clusterFigures(&f)
@@ -170,6 +185,7 @@ func (c *Cluster) clusterFigures(f *Figures) {
 		r.timed.mu.Unlock()
 	}
 	f.CEff /= max(1, k)
+	c.calibrationFigures(f)
 	f.RowsP50, f.RowsP99 = quantile(rows, 0.5), quantile(rows, 0.99)
 	f.OpsP50, f.OpsP99 = quantile(ops, 0.5), quantile(ops, 0.99)
 	for _, r := range c.Replicas {
@@ -177,14 +193,43 @@ func (c *Cluster) clusterFigures(f *Figures) {
 	}
 }
 
+// calibrationFigures says how far routers agree on engines and text.
+func (c *Cluster) calibrationFigures(f *Figures) {
+	moments := func(get func(*Router) float64) (mean, dev float64) {
+		n, sum, squares := 0.0, 0.0, 0.0
+		for _, r := range c.alive() {
+			v := get(r)
+			n, sum, squares = n+1, sum+v, squares+v*v
+		}
+		mean = sum / n
+		return mean, math.Sqrt(max(0, squares/n-mean*mean))
+	}
+	k := float64(len(c.Replicas))
+	for _, x := range c.first().store.View().Pools[0].Replicas {
+		mean, dev := moments(func(r *Router) float64 { return r.cal.Params(x.Slot, Pool).Rate })
+		f.PrefillRate, f.PrefillRateSpread = f.PrefillRate+mean/k, f.PrefillRateSpread+dev/mean/k
+		mean, dev = moments(func(r *Router) float64 { return r.cal.Params(x.Slot, Pool).Fixed })
+		f.FixedMS, f.FixedSpreadMS = f.FixedMS+mean/k, f.FixedSpreadMS+dev/k
+	}
+	mean, dev := moments(func(r *Router) float64 { ascii, _ := r.ratios.For(Model).BytesPerToken(); return ascii })
+	f.BytesPerToken, f.BytesSpread = mean, dev/mean
+}
+
+// regretSteps is how finely the distribution of regrets is kept.
+const regretSteps = 100
+
 // probeFigures sums up what all routers said at one instant.
 func (c *Cluster) probeFigures(f *Figures) {
 	if len(c.Probes) == 0 {
 		return
 	}
 	equal, picks := 0, 0
+	differ, pairs, gap := 0.0, 0.0, 0.0
 	var regret, perr []float64
 	for _, p := range c.Probes {
+		if len(p.Chosen) == 0 {
+			continue
+		}
 		votes := map[int]int{}
 		most := 0
 		for i, r := range p.Chosen {
@@ -193,10 +238,26 @@ func (c *Cluster) probeFigures(f *Figures) {
 			regret = append(regret, p.Regret[i])
 			perr = append(perr, math.Abs(float64(p.Matched[i]-p.Cached[i]))/float64(len(c.work.Items[p.Item].Prompt.Tokens)))
 		}
+		for k := range p.Matches[0] {
+			lo, hi, qlo, qhi := p.Matches[0][k], p.Matches[0][k], p.Queues[0][k], p.Queues[0][k]
+			for r := range p.Matches {
+				lo, hi = min(lo, p.Matches[r][k]), max(hi, p.Matches[r][k])
+				qlo, qhi = min(qlo, p.Queues[r][k]), max(qhi, p.Queues[r][k])
+			}
+			pairs++
+			gap += qhi - qlo
+			if hi-lo > 64 {
+				differ++
+			}
+		}
 		equal += most
 		picks += len(p.Chosen)
 	}
-	f.Equal = float64(equal) / float64(max(1, picks))
-	f.RegretP50, f.RegretP95, f.Regrets = quantile(regret, 0.5), quantile(regret, 0.95), regret
+	f.Equal, f.Disagree, f.QueueGap = float64(equal)/float64(max(1, picks)), differ/max(1, pairs), gap/max(1, pairs)
+	f.RegretAvg = table.Mean(regret)
+	f.RegretP50, f.RegretP95 = quantile(regret, 0.5), quantile(regret, 0.95)
+	for i := range regretSteps + 1 {
+		f.Regrets = append(f.Regrets, quantile(regret, float64(i)/regretSteps))
+	}
 	f.PredictErr, f.PredictErr90 = quantile(perr, 0.5), quantile(perr, 0.9)
 }

@@ -10,7 +10,7 @@ import (
 // chats is the reduced workload of the laws: agents whose chats fill 8 caches.
 func chats(t *testing.T, cfg Config) Figures {
 	t.Helper()
-	w, err := agentsWork(1, 40, 2, 2e9)
+	w, err := agentsWork(1, 60, 2, brief)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -141,13 +141,9 @@ func sortedKeys[T any](m map[int]T) (keys []int) {
 	return keys
 }
 
-func cdfOf(v []float64) (out plotter.XYs) {
-	if len(v) == 0 {
-		return nil
-	}
-	for i := range 201 {
-		q := float64(i) / 200
-		out = append(out, plotter.XY{X: quantile(v, q), Y: q})
+func cdfOf(quantiles []float64) (out plotter.XYs) {
+	for i, v := range quantiles {
+		out = append(out, plotter.XY{X: v, Y: float64(i) / float64(len(quantiles)-1)})
 	}
 	return out
 }

@@ -35,6 +35,7 @@ var (
 	colRows   = column{"rows p99 ms", func(r *Result) float64 { return r.Figures.RowsP99 }, one}
 	colOps    = column{"ops p99 ms", func(r *Result) float64 { return r.Figures.OpsP99 }, one}
 	colEqual  = column{"equal picks", func(r *Result) float64 { return r.Figures.Equal }, three}
+	colReg    = column{"regret mean ms", func(r *Result) float64 { return r.Figures.RegretAvg }, one}
 	colReg50  = column{"regret p50 ms", func(r *Result) float64 { return r.Figures.RegretP50 }, one}
 	colReg95  = column{"regret p95 ms", func(r *Result) float64 { return r.Figures.RegretP95 }, one}
 	colErr    = column{"prediction error", func(r *Result) float64 { return r.Figures.PredictErr }, four}
@@ -74,9 +75,20 @@ var tables = map[string][]column{
 		{"wrongly", func(r *Result) float64 { return r.Figures.Missed.Queue }, four},
 		{"phantom", func(r *Result) float64 { return r.Figures.Missed.Phantom }, four},
 		{"queue error", func(r *Result) float64 { return r.Figures.Missed.QueueErr }, none},
-		colReg95,
+		colReg, colReg95,
+		{"tokens/s", func(r *Result) float64 { return r.Figures.PrefillRate }, none},
+		{"differ by", func(r *Result) float64 { return r.Figures.PrefillRateSpread }, three},
+		{"fixed ms", func(r *Result) float64 { return r.Figures.FixedMS }, one},
+		{"differ by", func(r *Result) float64 { return r.Figures.FixedSpreadMS }, one},
+		{"bytes/token differ by", func(r *Result) float64 { return r.Figures.BytesSpread }, four},
 	},
-	"m3": {colHit, colEqual, colReg50, colReg95, colErr, colErr90, colCEff},
+	"m3": {
+		colHit, colEqual,
+		{"matches differ", func(r *Result) float64 { return r.Figures.Disagree }, four},
+		{"queues differ by", func(r *Result) float64 { return r.Figures.QueueGap }, none},
+		colReg, colReg50, colReg95,
+		colErr, colErr90, colCEff,
+	},
 	"scale": {
 		colHit, colEqual, colReg95, colBytes,
 		{"most", func(r *Result) float64 { return r.Figures.BytesMax / 1e3 }, one},

@@ -108,7 +108,7 @@ func newRouter(c *Cluster, i, boot int, log zerolog.Logger) (*Router, error) {
 	var err error
 	r.core, err = proxy.NewCore(proxy.CoreConfig{
 		Store: r.store, Picker: r.picker, Ratios: r.ratios, Index: r.index,
-		Calibration: r.lessons, Counted: r.lessons.Counted, Reporter: reporter{r.balance},
+		Calibration: taught{r.lessons, c.reference}, Counted: r.lessons.Counted, Reporter: reporter{r.balance},
 	}, nil)
 	if err != nil {
 		return nil, err
@@ -253,6 +253,17 @@ func (r *Router) publish(x state.Reading) {
 	if !r.c.cfg.NoSharing {
 		r.gossip.PublishReading(x)
 	}
+}
+
+// taught also shows every router's samples to the cluster's reference.
+type taught struct {
+	*node.Lessons
+	reference *routing.Calibration
+}
+
+func (t taught) Observe(s routing.Sample) bool {
+	t.reference.Observe(s)
+	return t.Lessons.Observe(s)
 }
 
 // The adapters below are cmd/node's.

@@ -2,11 +2,14 @@ package sim
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -36,6 +39,7 @@ type Options struct {
 	Match  string   // of a cell's name; empty: all
 	Seeds  int      // per cell; default 3, 1 for Quick
 	Out    string   // directory of figures; empty: none are written
+	Keep   bool     // what Out holds of other cells stays, and is part of the result
 	Images string   // directory of plots; empty: none
 	Log    io.Writer
 }
@@ -52,7 +56,7 @@ func Run(t *testing.T, o Options) []Result {
 	}
 	var todo []Cell
 	for _, g := range Groups() {
-		if len(o.Groups) > 0 && !contains(o.Groups, g) {
+		if len(o.Groups) > 0 && !slices.Contains(o.Groups, g) {
 			continue
 		}
 		for _, c := range Matrix(o.Scale) {
@@ -62,7 +66,10 @@ func Run(t *testing.T, o Options) []Result {
 		}
 	}
 	var lib library
-	var results []Result
+	results, err := kept(o)
+	if err != nil {
+		t.Fatal(err)
+	}
 	began := time.Now()
 	for seed := uint64(1); seed <= uint64(o.Seeds); seed++ {
 		for i, cell := range todo {
@@ -78,6 +85,7 @@ func Run(t *testing.T, o Options) []Result {
 				t.Errorf("%s, %s, seed %d: %v", cell.Group, cell.Name, seed, err)
 				continue
 			}
+			results = slices.DeleteFunc(results, func(x Result) bool { return x.Group == r.Group && x.Name == r.Name && x.Seed == r.Seed })
 			results = append(results, r)
 			if o.Log != nil {
 				f := &r.Figures
@@ -97,13 +105,22 @@ func Run(t *testing.T, o Options) []Result {
 	return results
 }
 
-func contains(list []string, s string) bool {
-	for _, x := range list {
-		if x == s {
-			return true
-		}
+// kept is what an earlier run wrote.
+func kept(o Options) (results []Result, err error) {
+	if !o.Keep || o.Out == "" {
+		return nil, nil
 	}
-	return false
+	b, err := os.ReadFile(filepath.Join(o.Out, "sim.json"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := json.Unmarshal(b, &results); err != nil {
+		return nil, fmt.Errorf("figures of an earlier run: %w", err)
+	}
+	return results, nil
 }
 
 // runCell runs one cell in a bubble.

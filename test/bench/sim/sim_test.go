@@ -18,6 +18,7 @@ var (
 	full   = flag.Bool("full", false, "larger workloads and more routers: hours")
 	quick  = flag.Bool("quick", false, "small workloads, one seed: minutes")
 	out    = flag.String("out", "", "directory for sim.json and sim.csv")
+	keep   = flag.Bool("keep", false, "keep what -out holds of other cells, and show it too")
 	images = flag.String("images", "", "directory for plots (SVG)")
 )
 
@@ -26,7 +27,7 @@ func TestSim(t *testing.T) {
 	if *cells == "" {
 		return // the laws below are tests of their own
 	}
-	o := Options{Scale: Usual, Match: *match, Seeds: *seeds, Out: *out, Images: *images, Log: os.Stderr}
+	o := Options{Scale: Usual, Match: *match, Seeds: *seeds, Out: *out, Keep: *keep, Images: *images, Log: os.Stderr}
 	if *cells != "all" {
 		o.Groups = strings.Split(*cells, ",")
 	}

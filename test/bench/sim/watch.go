@@ -41,6 +41,8 @@ type seenPick struct {
 	chosen  int
 	matched int
 	truth   PickTruth
+	matches []int // what every replica was believed to hold, in id order
+	queues  []float64
 }
 
 // Pick implements proxy.Picker.
@@ -74,14 +76,18 @@ func (p *picker) Pick(c *routing.Choice, req *routing.Request, v *state.View, no
 	t := p.compare(c, truths)
 	if req.DryRun {
 		probe.chosen, probe.matched, probe.truth = cl.replicaIndex(c.Replica.ID), c.MatchedTokens, t
+		for i := range c.Candidates {
+			probe.matches = append(probe.matches, c.Candidates[i].Matched)
+			probe.queues = append(probe.queues, c.Candidates[i].Terms.QueueTokens())
+		}
 	} else {
 		cl.Records[item].Truth = t
 	}
 	return nil
 }
 
-// compare scores every candidate by the truth, with what the router knows of the
-// engines' speeds.
+// compare scores every candidate by the truth, with what all routers together know
+// of the engines' speeds.
 func (p *picker) compare(c *routing.Choice, truths []Truth) PickTruth {
 	cl := p.r.c
 	t := PickTruth{Known: true}
@@ -89,10 +95,11 @@ func (p *picker) compare(c *routing.Choice, truths []Truth) PickTruth {
 	for i := range c.Candidates {
 		cand := &c.Candidates[i]
 		tr := &truths[cl.replicaIndex(cand.Replica.ID)]
-		par := p.r.cal.Params(cand.Replica.Slot, Pool)
-		perToken := 1000 / cand.Terms.Rate
+		par := cl.reference.Params(cand.Replica.Slot, Pool)
+		perToken := 1000 / par.RateAt(cand.Terms.Decode)
 		u := float64(max(0, c.PromptTokens-tr.Cached))
-		score := cand.Terms.Fixed + (float64(tr.Queue)+2*u)*perToken + par.Quadratic*u*float64(c.PromptTokens) + cand.Terms.Streams
+		streams := 0.3 * float64(c.ExpectedOutput) * par.ITLPerStream * (2*cand.Terms.Decode + 1) // routing.Config.StreamWeight
+		score := par.Fixed + (float64(tr.Queue)+2*u)*perToken + par.Quadratic*u*float64(c.PromptTokens) + streams
 		best = min(best, score)
 		if i == c.Chosen {
 			chosen = score
@@ -151,6 +158,9 @@ type Probe struct {
 	Regret  []float64 // ms, by router
 	Matched []int     // cached tokens expected of the replica chosen
 	Cached  []int     // cached tokens really there
+
+	Matches [][]int     // cached tokens expected of every replica, by router
+	Queues  [][]float64 // uncached tokens believed to wait there, by router
 }
 
 // probe offers request i to every router without sending it.
@@ -172,6 +182,7 @@ func (c *Cluster) probe(i int) {
 		}
 		p.Chosen, p.Regret = append(p.Chosen, seen.chosen), append(p.Regret, seen.truth.Regret)
 		p.Matched, p.Cached = append(p.Matched, seen.matched), append(p.Cached, seen.truth.Cached)
+		p.Matches, p.Queues = append(p.Matches, seen.matches), append(p.Queues, seen.queues)
 	}
 	c.Probes = append(c.Probes, p)
 }

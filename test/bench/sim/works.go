@@ -17,7 +17,7 @@ const Knee = 1.125
 // works names the workloads of the matrix; each is made for a seed.
 var works = map[string]func(seed uint64, n int) (*Workload, error){
 	"mooncake": mooncakeWork,
-	"agents":   func(seed uint64, n int) (*Workload, error) { return agentsWork(seed, n, 2, 5*time.Second) },
+	"agents":   func(seed uint64, n int) (*Workload, error) { return agentsWork(seed, n, 2, chatty) },
 	"k01":      func(seed uint64, n int) (*Workload, error) { return groupsWork(seed, n, false, 20) },
 	"k01-new":  func(seed uint64, n int) (*Workload, error) { return groupsWork(seed, n, true, 20) },
 	"k01-fast": func(seed uint64, n int) (*Workload, error) { return groupsWork(seed, n, true, 40) },
@@ -32,7 +32,7 @@ var works = map[string]func(seed uint64, n int) (*Workload, error){
 
 func scaleWork(replicas int) func(uint64, int) (*Workload, error) {
 	return func(seed uint64, n int) (*Workload, error) {
-		return agentsWork(seed, n, float64(replicas)/4, 2*time.Second)
+		return agentsWork(seed, n, float64(replicas)/4, brief)
 	}
 }
 
@@ -47,12 +47,18 @@ func mooncakeWork(seed uint64, n int) (*Workload, error) {
 	return NewWorkload("mooncake", traces.Head(traces.Scale(t, 0.7*Knee), n), n/5)
 }
 
+// chatty and brief are the chats of agents: brief ones are for cells whose virtual
+// seconds are dear.
+var (
+	chatty = traces.AgentsConfig{Turns: traces.Range{Min: 3, Max: 10}, Think: 5 * time.Second}
+	brief  = traces.AgentsConfig{Turns: traces.Range{Min: 2, Max: 5}, Think: 2 * time.Second}
+)
+
 // agentsWork is n sessions of multi-turn chats of eight kinds of agents that begin
 // at a rate per second; a quarter of the requests warm the caches.
-func agentsWork(seed uint64, n int, rate float64, think time.Duration) (*Workload, error) {
-	src, err := traces.Agents(traces.AgentsConfig{
-		Seed: seed, Sessions: n, Rate: rate, Think: think, Turns: traces.Range{Min: 3, Max: 10}, RealAnswers: true,
-	})
+func agentsWork(seed uint64, n int, rate float64, chats traces.AgentsConfig) (*Workload, error) {
+	chats.Seed, chats.Sessions, chats.Rate, chats.RealAnswers = seed, n, rate, true
+	src, err := traces.Agents(chats)
 	if err != nil {
 		return nil, err
 	}
