@@ -30,3 +30,26 @@ func TestMarksAreTheSameInEveryRelease(t *testing.T) {
 	in.System, in.Tools, in.Thinking = []byte(`[{"type":"text","text":"be brief","cache_control":{}}]`), []byte(`[{"name":"f","cache_control":{}}]`), []byte(`{"type":"enabled"}`)
 	f("messages", in, `[{391c73f01736e688 e 0 0} {a33f49a139f19125 1c 0 0} {cc1190cf803f041c 1c 0 4} {49478c376bc5a152 41 0 328} {c333f56d3dc60264 54 1 32c} {696353c3f2ba4113 59 1 330}]`)
 }
+
+func TestTokenIDsInARowAndOneByOneAreTheSame(t *testing.T) {
+	f := func(name, list string) {
+		t.Helper()
+		in := Input{Kind: Completion, Prompt: []byte(list)}
+		slow := Hasher{probe: &probe{}}
+		want, err := slow.Marks(nil, Seed{}, in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var fast Hasher
+		got, err := fast.Marks(nil, Seed{}, in)
+		if err != nil || fmt.Sprint(got) != fmt.Sprint(want) || fast.Total() != slow.Total() {
+			t.Errorf("%s: %v, %v, want %v", name, got, err, want)
+		}
+	}
+	long := strings.Repeat("128000, 7,198 ,", 700)
+	f("many", "["+long+"1]")
+	f("a list of lists", "[["+long+"1], ["+long+"2]]")
+	f("odd ones in between", "["+strings.Repeat("1,2,3,-4,5.5,9999999999,\"x\",4294967295,1000000000,", 90)+"0]")
+	f("one", "[1]")
+	f("none", "[]")
+}
