@@ -107,7 +107,8 @@ func New(cfg Config, store Store, reader Reader, cache Cache, publish func(state
 
 // Run reads until ctx ends and waits for the readings under way.
 func (l *Loop) Run(ctx context.Context) error {
-	tick := time.NewTicker(l.cfg.Busy / 4)
+	// Never a common tick: routers started together must not read together.
+	tick := time.NewTimer(jittered(l.cfg.Busy / 4))
 	defer tick.Stop()
 	defer l.wg.Wait()
 	for {
@@ -116,9 +117,15 @@ func (l *Loop) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-tick.C:
+			tick.Reset(jittered(l.cfg.Busy / 4))
 		}
 	}
 }
+
+// jittered is d, more or less.
+func jittered(d time.Duration) time.Duration { return time.Duration(float64(d) * jitter()) }
+
+func jitter() float64 { return 7.0/8 + rand.Float64()/4 }
 
 // Step starts the readings that are due at now. They end by themselves; Run waits
 // for them.
@@ -131,8 +138,8 @@ func (l *Loop) Step(ctx context.Context, now time.Time) {
 			continue
 		}
 		p.reading, p.last = true, now
-		p.other = p.readByAnother(&l.cfg, now)
-		p.jitter = 7.0/8 + rand.Float64()/4
+		p.other = readByAnother(&l.cfg, p.views, now.Add(-2*l.cfg.TakeOver))
+		p.jitter = jitter()
 		ranks := make([]state.Replica, len(p.views))
 		for i, v := range p.views {
 			ranks[i] = v.Replica
@@ -190,10 +197,10 @@ func (l *Loop) read(ctx context.Context, url string, ranks []state.Replica) {
 	l.mu.Lock()
 	p := l.processes[url]
 	p.reading = false
-	contradicted := p.other && failed(list)
-	if contradicted {
+	contradicted := failed(list) && (p.other || readByAnother(&l.cfg, p.views, began))
+	if contradicted && p.other {
 		p.back = now.Add(stepBack)
-	} else if ctx.Err() == nil {
+	} else if !contradicted && ctx.Err() == nil {
 		p.note(list)
 		l.tell(p, list)
 	}
@@ -240,12 +247,13 @@ func (p *process) note(list []state.Reading) {
 // itself and they can.
 const stepBack = 10 * time.Second
 
-// readByAnother reports whether another router's reading had just succeeded. When
-// one of ours that begins now fails, that says something of the way between, not of
-// the engine.
-func (p *process) readByAnother(cfg *Config, now time.Time) bool {
-	for _, r := range p.views {
-		if r.Reading.OK && r.Reading.Reader != cfg.Self && now.Sub(r.ReadingAt) < 2*cfg.TakeOver {
+// readByAnother reports whether another router's reading succeeded after an instant.
+// When one of ours fails that began later, that says something of the way between,
+// not of the engine; when one fails that had begun before, the engine has become
+// well meanwhile.
+func readByAnother(cfg *Config, views []*state.ReplicaView, since time.Time) bool {
+	for _, r := range views {
+		if r.Reading.OK && r.Reading.Reader != cfg.Self && r.ReadingAt.After(since) {
 			return true
 		}
 	}
