@@ -219,10 +219,20 @@ func (in *Input) fields() []field {
 		effort = "reasoning.effort"
 	}
 	return []field{
-		{"chat_template", in.Template}, {"chat_template_kwargs", in.TemplateArgs}, {effort, in.ReasoningEffort},
-		{"documents", in.Documents}, {"tools", in.Tools}, {"functions", in.Functions}, {"messages", in.Messages}, {prompt, in.Prompt},
-		{"previous_response_id", in.Previous}, {"conversation", in.Conversation}, {"prompt", in.Reference},
-		{"instructions", in.Instructions}, {"system", in.System}, {"thinking", in.Thinking},
+		{"chat_template", in.Template},
+		{"chat_template_kwargs", in.TemplateArgs},
+		{effort, in.ReasoningEffort},
+		{"documents", in.Documents},
+		{"tools", in.Tools},
+		{"functions", in.Functions},
+		{"messages", in.Messages},
+		{prompt, in.Prompt},
+		{"previous_response_id", in.Previous},
+		{"conversation", in.Conversation},
+		{"prompt", in.Reference},
+		{"instructions", in.Instructions},
+		{"system", in.System},
+		{"thinking", in.Thinking},
 	}
 }
 
