@@ -1,7 +1,5 @@
 package gossip
 
-import "math"
-
 // Size is what the traffic of a router depends on.
 type Size struct {
 	Routers  int     // all of them
@@ -11,9 +9,40 @@ type Size struct {
 	Loaded   float64 // replicas a router has load at
 }
 
-// Bound is about how many bytes a router sends in a second, encryption included,
-// TCP and IP headers not: what it is measured to be (test/bench/gossip).
-func Bound(s Size) float64 {
-	peers := float64(s.Routers - 1)
-	return peers * (s.Rate*(235+10*s.Links) + 10*s.Loaded + 250 + 0*math.Log2(2))
+// Traffic is about how many bytes a router sends in a second, sealing included, TCP
+// and IP headers not, as fitted to what test/bench/gossip measures. Where all
+// routers have streams to all, news crosses each once; above AllPairs routers it
+// crosses every stream, most of them in one direction only.
+func Traffic(s Size) float64 {
+	if s.Routers < 2 {
+		return 0
+	}
+	all := s.AllPairs
+	if all <= 0 {
+		all = defaultAllPairs
+	}
+	own := func(overhead float64) float64 {
+		// At a high rate several requests' news share a record.
+		return s.Rate*(requestBytes+linkBytes*s.Links+overhead/(1+s.Rate/sharing)) + rowBytes*s.Loaded
+	}
+	if s.Routers <= all {
+		return float64(s.Routers-1)*(own(recordBytes)+idleBytes) + memberBytes
+	}
+	streams := float64(2 * distances(s.Routers))
+	passed := relayShare * (float64(s.Routers-1) - streams) // origins, on one stream
+	return streams*(own(recordBytes)+idleBytes+passed*(own(sectionBytes)+sectionIdle)) + memberBytes
 }
+
+// What Traffic was fitted with, in bytes.
+const (
+	requestBytes = 150 // ops and rows of a request, without links
+	linkBytes    = 10
+	rowBytes     = 10  // of the full rows of each second
+	recordBytes  = 115 // frames and seals of a request that shares them with none
+	idleBytes    = 265 // beacons, pings, full rows without load
+	memberBytes  = 380 // membership
+	sharing      = 30  // requests a second at which half of the records are shared
+	sectionBytes = 30  // of a request's turns that are passed on
+	sectionIdle  = 55  // full rows without load, passed on
+	relayShare   = 0.58
+)

@@ -239,15 +239,24 @@ func (r *router) begin(i, uncached int) *state.Ticket {
 // sees says how many requests this router believes the others have at a replica.
 func (r *router) sees(i int) int64 { return r.store.View().Replica(replica(i)).Others.InFlight }
 
-// learn makes up a prefix of so many marks and uses it at a replica.
-func (r *router) learn(i, marks int) []prefix.Mark {
-	var list []prefix.Mark
-	var tokens []int32
+// place makes up a prefix of so many marks and sends a request with it.
+func (r *router) place(i, marks int) *sketch.Placement {
+	list, tokens := r.prefix(marks)
+	return r.index.Place(replica(i), list, tokens, time.Now())
+}
+
+func (r *router) prefix(marks int) (list []prefix.Mark, tokens []int32) {
 	for k := range marks {
 		r.hash++
 		list = append(list, prefix.Mark{Hash: r.hash * 0x9e3779b97f4a7c15, ASCII: uint32(k+1) * 400})
 		tokens = append(tokens, int32(k+1)*100)
 	}
+	return list, tokens
+}
+
+// learn makes up a prefix of so many marks and uses it at a replica.
+func (r *router) learn(i, marks int) []prefix.Mark {
+	list, tokens := r.prefix(marks)
 	now := time.Now()
 	p := r.index.Place(replica(i), list, tokens, now)
 	p.First(now)

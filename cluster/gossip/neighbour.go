@@ -21,7 +21,7 @@ func neighbours(self state.RouterID, others []state.RouterID, allPairs int) []st
 	ring := append(slices.Clone(others), self)
 	slices.SortFunc(ring, func(a, b state.RouterID) int { return strings.Compare(string(a), string(b)) })
 	me := slices.Index(ring, self)
-	half := int(math.Ceil((math.Log2(float64(n)) + 2) / 2)) // distances; each gives two neighbours
+	half := distances(n)
 	var picked []state.RouterID
 	last := 0
 	for i := range half {
@@ -39,6 +39,9 @@ func neighbours(self state.RouterID, others []state.RouterID, allPairs int) []st
 	}
 	return picked
 }
+
+// distances is at how many distances a router has two neighbours.
+func distances(n int) int { return int(math.Ceil((math.Log2(float64(n)) + 2) / 2)) }
 
 func sortMembers(list []Member) []Member {
 	slices.SortFunc(list, func(a, b Member) int { return strings.Compare(string(a.ID), string(b.ID)) })

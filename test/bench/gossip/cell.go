@@ -195,6 +195,7 @@ func (r *router) request(i, uncached int, hash *uint64, links int) {
 	time.AfterFunc(endAfter, func() {
 		ticket.End()
 		note()
+		place.Evidence(0, 300*links, 0)
 		place.End(time.Now())
 	})
 }
@@ -241,7 +242,7 @@ func (c *cell) observe(cl *cluster) figures {
 			}
 		}
 	}
-	f.Bound = gossip.Bound(gossip.Size{
+	f.Predicted = gossip.Traffic(gossip.Size{
 		Routers: c.Routers, AllPairs: c.allPairs, Rate: c.Rate, Links: float64(c.links), Loaded: f.Loaded,
 	})
 	f.RowsP50, f.RowsP99 = quantiles(rows)
@@ -291,7 +292,7 @@ type figures struct {
 	Streams           float64
 	Loaded            float64 // replicas a router has load at
 	Out, In, MostOut  float64
-	Bound             float64
+	Predicted         float64
 	RowsP50, RowsP99  float64 // ms
 	OpsP50, OpsP99    float64 // ms
 	Dropped           float64
@@ -300,10 +301,10 @@ type figures struct {
 	Samples           int
 }
 
-const header = "routers replicas  req/s streams |  out kB/s   in kB/s  most out     bound out/bound | rows p50    p99 | ops p50    p99 ms | drops   cpu s  heap MB"
+const header = "routers replicas  req/s streams |  out kB/s   in kB/s  most out predicted ratio   | rows p50    p99 | ops p50    p99 ms | drops   cpu s  heap MB"
 
 func (f figures) String() string {
 	return fmt.Sprintf("%7d %8d %6.1f %7.1f | %9.2f %9.2f %9.2f %9.2f %9.2f | %8.1f %6.1f | %7.1f %6.1f    | %5.0f %7.4f %8.2f",
-		f.Routers, f.Replicas, f.Rate, f.Streams, f.Out/1e3, f.In/1e3, f.MostOut/1e3, f.Bound/1e3, f.Out/f.Bound,
+		f.Routers, f.Replicas, f.Rate, f.Streams, f.Out/1e3, f.In/1e3, f.MostOut/1e3, f.Predicted/1e3, f.Out/f.Predicted,
 		f.RowsP50, f.RowsP99, f.OpsP50, f.OpsP99, f.Dropped, f.CPU, f.HeapMB)
 }
