@@ -58,12 +58,23 @@ router picks as well as one that knows everything.
 	}
 	root.SetFlagErrorFunc(flagFault)
 	root.CompletionOptions.HiddenDefaultCmd = false
-	root.AddCommand(
-		newServe(), newDemo(), newEngineSim(), newReplay(),
-		newStatus(), newMembers(), newReplicas(), newModels(),
-		newExplain(), newDrain(), newUndrain(), newReplica(), newScale(),
-		newMember(), newConfig(), newLogLevel(), newVersion(),
-	)
+	for _, g := range []struct {
+		id, title string
+		commands  []*cobra.Command
+	}{
+		{"try", "Run and try:", []*cobra.Command{newServe(), newDemo(), newEngineSim(), newReplay()}},
+		{"look", "Look at a running cluster:", []*cobra.Command{newStatus(), newMembers(), newReplicas(), newModels(), newExplain()}},
+		{"change", "Change a running cluster:", []*cobra.Command{newDrain(), newUndrain(), newReplica(), newScale(), newMember(), newLogLevel()}},
+		{"files", "Configuration and this binary:", []*cobra.Command{newConfig(), newVersion()}},
+	} {
+		root.AddGroup(&cobra.Group{ID: g.id, Title: g.title})
+		for _, c := range g.commands {
+			c.GroupID = g.id
+			root.AddCommand(c)
+		}
+	}
+	root.SetHelpCommandGroupID("files")
+	root.SetCompletionCommandGroupID("files")
 	return root
 }
 

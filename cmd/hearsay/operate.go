@@ -52,6 +52,9 @@ func newDrainVerb(verb, short, done string) (*cobra.Command, *console.ReasonRequ
 	a, req := &admin{}, &console.ReasonRequest{}
 	cmd := &cobra.Command{
 		Use: verb + " REPLICA", Short: short, Args: positional,
+		Long: short + `, on all routers.
+REPLICA is a replica's id, as 'hearsay replicas' shows it, or its URL. Without a leader
+it is done on the asked router alone, and said so.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if req.Local {
 				done += " on this router alone"
@@ -79,6 +82,9 @@ func newReplica() *cobra.Command {
 	add.Flags().StringVar(&req.Pool, "pool", "", "the pool it serves in; may be left out when there is only one")
 	rm := &cobra.Command{
 		Use: "rm REPLICA", Short: "Remove a replica that was added at run time", Args: positional,
+		Long: `rm removes a replica that 'replica add' or the autoscaler added, on all routers. Those of
+the configuration file are taken out there. REPLICA is an id, as 'hearsay replicas' shows
+it, or a URL.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return write(cmd, a, "DELETE", "replicas/"+url.PathEscape(args[0]), nil, args[0]+" was removed")
 		},
@@ -96,7 +102,7 @@ func newMember() *cobra.Command {
 	rm := &cobra.Command{
 		Use: "remove NAME", Short: "Remove a router that will not come back from the voters", Args: positional,
 		Long: `remove takes a router out of the voters, by its name, or by its id where two share a
-name ('hearsay members -o wide' has both). Another live router takes its place, if there
+name ('hearsay members -o wide' has both; name/id will do). Another live router takes its place, if there
 is one. A voter that is away for 30 s while others can replace it goes by itself.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return write(cmd, a, "POST", "members/"+url.PathEscape(args[0])+"/remove", nil, args[0]+" is no voter any more")
@@ -114,7 +120,8 @@ func newScale() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "scale [POOL]", Short: "Show or set how many replicas a pool should have",
 		Long: `Without --to, scale shows the pools' targets. With --to N the operator's target wins
-over the autoscaler until 'scale POOL --release'.`,
+over the autoscaler until 'scale POOL --release'. 'hearsay scale log' shows what became
+of it.`,
 		Args: positional,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			set := cmd.Flags().Changed("to")
@@ -170,6 +177,9 @@ func newScaleLog() *cobra.Command {
 	a := &admin{}
 	cmd := &cobra.Command{
 		Use: "log [POOL]", Short: "Scale decisions, newest first, with reason and outcome", Args: positional,
+		Long: `log shows the targets that were set, by whom (a router's name, or operator), and what
+became of each: done, failed, superseded by a later one, or under way. DETAIL says how it
+ended; on the leader also what hinders one that is under way.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			path := "decisions"
 			if len(args) == 1 {

@@ -1,7 +1,9 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
@@ -63,7 +65,16 @@ func TestInterruptedReplayReportsWhatItHas(t *testing.T) {
 			t.Error(err)
 			return
 		}
+		body, err := io.ReadAll(q.Body)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		q.Body = io.NopCloser(bytes.NewReader(body))
 		(&httputil.ReverseProxy{Rewrite: func(p *httputil.ProxyRequest) { p.SetURL(u) }}).ServeHTTP(w, q)
+		if !bytes.Contains(body, []byte(`"assistant"`)) {
+			return // no answer is known to have been read yet
+		}
 		first.Do(func() {
 			if err := syscall.Kill(os.Getpid(), syscall.SIGINT); err != nil {
 				t.Error(err)

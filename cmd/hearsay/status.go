@@ -19,6 +19,14 @@ func newStatus() *cobra.Command {
 	a := &admin{}
 	cmd := &cobra.Command{
 		Use: "status", Short: "One page about a router and its cluster", Args: positional,
+		Long: `status shows a router, its cluster, and the pools as that router sees them.
+
+  accuracy   what the last minutes' predictions were worth: tokens expected in caches
+             against those that engines reported, and times to first token
+  view       how old the oldest engine reading and the others' load figures are
+  gossip     how long news takes to other routers, traffic with them, what was dropped
+
+? stands for what is not known, which is neither zero nor full.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var s console.Status
 			return show(cmd, a, "status", &s, func(w io.Writer) error { return printStatus(w, &s, a.output == outputWide) })
@@ -184,6 +192,10 @@ func newReplicas() *cobra.Command {
 	var pool string
 	cmd := &cobra.Command{
 		Use: "replicas", Short: "The replicas: load, readings, what they hold", Args: positional,
+		Long: `replicas shows each replica as the asked router sees it. IN FLIGHT counts all routers'
+requests, OWN this router's, FOREIGN what the engine runs besides; C_EFF is the cache size
+that predictions use, RHO reported over predicted cached tokens. ? is unknown. All columns
+are explained in docs/operate.md.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var list []console.Replica
 			path := "replicas"
