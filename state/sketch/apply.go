@@ -148,6 +148,7 @@ func (r *replica) applyPlace(op *Op, key flightKey, t int64) bool {
 	if !ok {
 		return false
 	}
+	r.overlap(f)
 	if over {
 		r.rescale(op.Mark, past.scale, past.count)
 		switch past.phase {

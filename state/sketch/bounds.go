@@ -80,6 +80,7 @@ const (
 	flightBytes  = int64(unsafe.Sizeof(flight{})) + 64    // its place in the map
 	tombBytes    = int64(unsafe.Sizeof(tomb{}))*2 + 3*int64(unsafe.Sizeof(flightKey{}))
 	owedBytes    = 128
+	ownBytes     = 1024 // a placement with its marks, about
 
 	markBytes = 130 // of a mark with one holder, all in all
 )
@@ -100,7 +101,7 @@ func (x *Index) full() bool {
 func (r *replica) weigh() {
 	w := replicaBytes + int64(cap(r.ages.b))*bucketBytes + int64(cap(r.learn.samples))*stampedBytes +
 		int64(len(r.tombs.keys))*tombBytes + r.tombs.ghosts + r.inFlight + int64(len(r.owed))*owedBytes + int64(cap(r.made))*8 +
-		int64(cap(r.truth.last))*missBytes
+		int64(cap(r.truth.last))*missBytes + int64(len(r.own))*ownBytes
 	if d := w - r.weighed; d != 0 {
 		r.weighed = w
 		r.x.weight.Add(d)

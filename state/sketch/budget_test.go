@@ -65,13 +65,13 @@ func TestBytesAreWhatTheHeapHolds(t *testing.T) {
 		runtime.KeepAlive(x)
 	}
 	f("each mark at one replica", 16, 1, 1_000_000)
-	f("each mark at three replicas", 16, 3, 300_000)
-	f("each mark at forty replicas", 64, 40, 300_000)
+	f("each mark at three replicas", 16, 3, 150_000)
+	f("each mark at forty replicas", 64, 40, 150_000)
 	f("many replicas, few marks", 1000, 1, 50_000)
 }
 
 func TestUniquePromptsStayWithinTheBudgetAndSpareAHotPrefix(t *testing.T) {
-	const budget, replicas, prompts = 12 << 20, 20, 30_000
+	const budget, replicas, prompts = 12 << 20, 20, 20_000
 	w := newWorld()
 	before := heap()
 	x := w.index(1, Bounds{Bytes: budget})
@@ -159,7 +159,7 @@ func TestTheBudgetIsSharedByNeed(t *testing.T) {
 
 func TestWhatIsFarthestBeyondItsHorizonGoesFirst(t *testing.T) {
 	w := newWorld()
-	x := w.index(1, Bounds{Bytes: 4 << 20})
+	x := w.index(1, Bounds{Bytes: 6 << 20})
 	x.SetCapacity("wide", 100_000, CapacityEngine)
 	x.SetCapacity("calm", 400_000, CapacityEngine)
 	var kept [][2]int
@@ -168,7 +168,7 @@ func TestWhatIsFarthestBeyondItsHorizonGoesFirst(t *testing.T) {
 		serve(x, "calm", m, d, w.at(time.Duration(i)*time.Millisecond))
 		kept = append(kept, [2]int{2, i})
 	}
-	for i := range 20_000 {
+	for i := range 30_000 {
 		m, d := prompt(3, 1, i, 12)
 		id := state.ReplicaID("wide")
 		if i%2 == 0 {

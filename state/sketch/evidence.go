@@ -195,7 +195,7 @@ func (p *Placement) sample(matched, prompt, cached int) Sample {
 	if there > p.live {
 		// The deepest mark found although believed dead: the cache is larger. One
 		// spacing is left out, since depths are estimates and blocks are coarse.
-		for i := there; i > p.live; i-- {
+		for i := there; i > max(p.live, p.unsure); i-- {
 			if i == n || depth(i+1) > cached {
 				continue
 			}

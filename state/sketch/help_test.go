@@ -134,6 +134,13 @@ func check(t rapid.TB, x *Index) {
 				heldEntries[e] = c
 			}
 		}
+		for _, f := range r.book.held {
+			for _, e := range f.path {
+				c := heldEntries[e]
+				c[0]++
+				heldEntries[e] = c
+			}
+		}
 		for e, c := range heldEntries {
 			if s := e.state.Load(); pinsOf(s) != c[0] || pendOf(s) != c[1] || e.gone {
 				t.Fatalf("entry %x held %d/%d, placements say %v", e.hash, pinsOf(s), pendOf(s), c)

@@ -2,11 +2,8 @@ package sketch
 
 import (
 	"container/list"
-	"fmt"
 	"math/rand/v2"
 	"slices"
-	"testing"
-	"time"
 
 	"github.com/hearsay-llm/hearsay/state/prefix"
 )
@@ -119,93 +116,4 @@ func (c *chats) next() (prompt, whole text, done func()) {
 			c.open[i] = slices.Clone(whole[:1])
 		}
 	}
-}
-
-type outcome struct {
-	median, mean, bias float64 // of |predicted - cached| over the larger; bias is signed
-	ceff               float64
-	hit                float64
-}
-
-// simulate runs requests on one cache and its sketch and reports over the last
-// three quarters.
-func simulate(seed uint64, cache int, given float64, requests int, bias float64) outcome {
-	w := newWorld()
-	x := w.index(1, Bounds{UnknownCapacity: 1 << 20})
-	if given > 0 {
-		x.SetCapacity("a", given, CapacityEngine)
-	}
-	truth, load := newBlockCache(cache), &chats{rng: rand.New(rand.NewPCG(seed, 1))}
-	var errs []float64
-	var o outcome
-	var hit, all int
-	for n := range requests {
-		p, whole, done := load.next()
-		blocks, m, d := p.hashes(bias)
-		both, am, ad := whole.hashes(bias)
-		w.at(time.Duration(n) * 400 * time.Millisecond)
-		match := w.look(x, "a", m)
-		predicted := 0
-		if match.Live > 0 {
-			predicted = int(d[match.Live-1])
-			if match.Solid > 0 {
-				predicted = int(d[match.Solid-1]) + int(match.Trust*float64(d[match.Live-1]-d[match.Solid-1]))
-			} else {
-				predicted = int(match.Trust * float64(predicted))
-			}
-		}
-		predicted = min(int(float64(predicted)/bias), p.tokens()-1) / blockTokens * blockTokens
-		pl := x.Place("a", m, d, w.now)
-		cached := truth.serve(blocks, both, p.tokens())
-		pl.First(w.at(time.Duration(n)*400*time.Millisecond + 50*time.Millisecond))
-		pl.Answer(am, ad)
-		pl.End(w.at(time.Duration(n)*400*time.Millisecond + 300*time.Millisecond))
-		pl.Evidence(int(float64(predicted)*bias), p.tokens(), cached)
-		done()
-		if n < requests/4 {
-			continue
-		}
-		hit, all = hit+cached, all+p.tokens()
-		e := 0.0
-		if top := max(predicted, cached); top > 0 {
-			e = float64(predicted-cached) / float64(top)
-		}
-		o.bias += e
-		errs = append(errs, max(e, -e))
-	}
-	slices.Sort(errs)
-	for _, e := range errs {
-		o.mean += e
-	}
-	o.mean, o.bias = o.mean/float64(len(errs)), o.bias/float64(len(errs))
-	o.median = errs[len(errs)/2]
-	o.ceff, o.hit = x.Stats("a").CEff, float64(hit)/float64(all)
-	return o
-}
-
-func TestPredictionAgainstExactBlockLRU(t *testing.T) {
-	f := func(cache int, given, bias float64, requests int) {
-		t.Helper()
-		t.Run(fmt.Sprintf("cache %d given %gx bias %g", cache, given, bias), func(t *testing.T) {
-			for seed := range uint64(2) {
-				o := simulate(seed, cache, given*float64(cache), requests, bias)
-				t.Logf("seed %d: median %.3f mean %.3f bias %+.3f C_eff %.2fx hit %.2f", seed, o.median, o.mean, o.bias, o.ceff/float64(cache), o.hit)
-				if o.median > 0.05 {
-					t.Errorf("median error %.3f", o.median)
-				}
-				if o.mean > 0.05 {
-					t.Errorf("mean error %.3f", o.mean)
-				}
-				if ratio := o.ceff / float64(cache); ratio < 0.85 || ratio > 1.2 {
-					t.Errorf("C_eff ends at %.2f of the truth", ratio)
-				}
-			}
-		})
-	}
-	for _, cache := range []int{12_000, 30_000, 80_000} {
-		f(cache, 1, 1, 1000)
-		f(cache, 2, 1.15, 1000)
-		f(cache, 0.5, 0.9, 1000)
-	}
-	f(30_000, 0, 1, 2000) // nobody gave a capacity
 }

@@ -25,6 +25,7 @@ type Placement struct {
 	answer []prefix.Mark
 	depths []int32 // of answer
 	told   bool    // evidence was given
+	unsure int     // leading marks that another router was using too, as came out since
 }
 
 // placed is one mark of the prompt as it stood at the placing.
@@ -65,6 +66,9 @@ func (x *Index) Place(id state.ReplicaID, marks []prefix.Mark, tokens []int32, n
 		return nil
 	}
 	p.f = f
+	if r.own = append(r.own, p); len(r.own) > maxOwn {
+		r.tidyOwn(t)
+	}
 	r.settle()
 	x.news(r, op, true, t)
 	return p
@@ -141,6 +145,39 @@ func (p *Placement) First(now time.Time) {
 	r.settle()
 	x.news(r, p.op(OpFirst, now), true, t)
 }
+
+// overlap notes for this router's placements which of their marks the flight, told
+// by another router, was using before their engine looked: that these were found
+// says nothing of how long the cache keeps what is not used.
+func (r *replica) overlap(f *flight) {
+	r.tidyOwn(f.began)
+	for _, p := range r.own {
+		if p.f.phase != phasePending && f.began > p.f.told {
+			continue
+		}
+		n := 0
+		for i := len(f.path) - 1; i >= 0 && n < len(p.marks) && f.path[i].hash == p.marks[n].hash; i-- {
+			n++
+		}
+		p.unsure = max(p.unsure, n)
+	}
+}
+
+// tidyOwn forgets placements that need no comparing any more, and the oldest that
+// are too many.
+func (r *replica) tidyOwn(now int64) {
+	r.own = slices.DeleteFunc(r.own, func(p *Placement) bool {
+		return p.told || p.f.phase == phaseWithdrawn || p.f.phase == phaseEnded && now-p.f.began > ownKept
+	})
+	if len(r.own) > maxOwn {
+		r.own = slices.Delete(r.own, 0, maxOwn/4)
+	}
+}
+
+const (
+	maxOwn  = 64                      // own placements that late news of others is compared with
+	ownKept = int64(30 * time.Second) // for how long, when no usage comes
+)
 
 // measureFirst notes the marks' distances at the first token. The placement's own
 // marks from each mark on are left out, since they were not there before.

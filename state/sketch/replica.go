@@ -29,8 +29,10 @@ type replica struct {
 	learn    learner
 	truth    truth
 	flights  map[flightKey]*flight
-	lost     int   // flights whose router was found dead
-	lostFrom int64 // earliest such instant, or earlier
+	book     slotBook
+	own      []*Placement // of this router, without evidence yet
+	lost     int          // flights whose router was found dead
+	lostFrom int64        // earliest such instant, or earlier
 	tombs    tombs
 	owed     map[uint64][]owed // by mark
 	weighed  int64             // bytes of it in Index.weight
@@ -63,11 +65,14 @@ func (r *replica) forget() {
 	for _, f := range r.flights {
 		r.release(f, phaseWithdrawn, 0)
 	}
+	for _, f := range r.book.held {
+		r.unpin(f)
+	}
 	for e := r.ages.oldest(); e != nil; e = r.ages.oldest() {
 		r.ages.remove(e)
 		r.free(e)
 	}
-	r.tombs, r.ages, r.owed, r.made = tombs{}, newAges(), nil, nil
+	r.tombs, r.ages, r.owed, r.made, r.own = tombs{}, newAges(), nil, nil, nil
 	r.x.weight.Add(-r.weighed)
 	r.weighed = 0
 	r.x.unlist(r)
@@ -90,16 +95,27 @@ func (r *replica) settle() {
 	clear(r.made)
 	r.made = r.made[:0]
 	c := r.capacity()
-	r.liveFrom.Store(max(r.ages.settle(c), r.dead))
+	r.assign()
+	r.publish(c)
 	if r.releaseLost(never) {
-		r.liveFrom.Store(max(r.ages.settle(c), r.dead))
+		r.publish(c)
 	}
 	if r.evictOld(c) {
-		r.liveFrom.Store(max(r.ages.settle(c), r.dead))
+		r.publish(c)
 	}
 	r.tokens.Store(r.ages.sum + r.ages.held)
 	r.fill.Store(r.tokens.Load() * fillOne / c)
 	r.weigh()
+}
+
+// publish works out the horizon. Where slots hold what is there, no use is late
+// enough by itself.
+func (r *replica) publish(capacity int64) {
+	from := max(r.ages.settle(capacity), r.dead)
+	if r.book.n > 0 {
+		from = liveForever
+	}
+	r.liveFrom.Store(from)
 }
 
 // free removes an entry that is in no bucket and not held, and those ancestors
@@ -199,7 +215,7 @@ func (r *replica) adopt(e, parent *entry) bool {
 		e.parent.kids--
 		r.made = append(r.made, e.parent)
 	}
-	e.parent = parent
+	e.parent, r.book.dirty = parent, r.book.n > 0
 	if parent == nil {
 		return true
 	}
@@ -248,6 +264,9 @@ func (r *replica) recount(e *entry, est uint32, scale uint16) bool {
 func (r *replica) touch(e *entry, t, began int64) (changed bool) {
 	if began <= r.dead {
 		return false
+	}
+	if r.book.n > 0 && t > e.use.Load() {
+		r.book.note(e, began, t)
 	}
 	for n := 0; e != nil && n < MaxLinks && (e.use.Load() < t || e.began < began); e, t, n = r.up(e), t+1, n+1 {
 		if e.use.Load() == never {
@@ -346,6 +365,10 @@ func (r *replica) kill(t int64) bool {
 	}
 	r.dead = t
 	r.liveFrom.Store(max(r.liveFrom.Load(), t))
+	for _, f := range r.book.held {
+		r.unpin(f)
+	}
+	r.book.held, r.book.dirty = nil, r.book.n > 0
 	for _, f := range r.flights {
 		if f.began <= t {
 			r.release(f, phaseWithdrawn, t)

@@ -86,12 +86,18 @@ func (r *replica) chains() (out []chain) {
 				f(e)
 			}
 		}
-		for _, fl := range r.flights {
+		held := func(fl *flight) {
 			for _, e := range fl.path {
 				if e.use.Load() != never {
 					f(e)
 				}
 			}
+		}
+		for _, fl := range r.flights {
+			held(fl)
+		}
+		for _, fl := range r.book.held {
+			held(fl)
 		}
 	}
 	together := func(e, up *entry) bool {
