@@ -13,7 +13,7 @@ type Cell struct {
 	Group string // what it belongs to: m1-agents, scale, ...
 	Name  string // unique in its group
 	Work  string
-	Size  int // of the workload: sessions, requests or rounds
+	Size  int // of the workload: requests, or rounds of K01
 	Config
 	Seeds int // at most so many; 0: all
 	Drive func(*Cluster) map[string]float64
@@ -107,7 +107,7 @@ const AgentsKV = 40_000
 // m1Cells are hit rate and TTFT by number of routers.
 func m1Cells(add adder, pick picked) {
 	for _, work := range []string{"agents", "mooncake"} {
-		kv, size := AgentsKV, pick(60, 150, 600)
+		kv, size := AgentsKV, pick(300, 1000, 4000)
 		if work == "mooncake" {
 			kv, size = 400_000, pick(150, 1000, 4000)
 		}
@@ -180,7 +180,7 @@ func m3Cells(add adder, pick picked) {
 		size int
 		kv   []int
 	}{
-		{"agents", pick(40, 150, 600), []int{AgentsKV / 2, AgentsKV, AgentsKV * 2}},
+		{"agents", pick(200, 1000, 4000), []int{AgentsKV / 2, AgentsKV, AgentsKV * 2}},
 		{"mooncake", pick(100, 600, 4000), []int{200_000, 400_000, 800_000}},
 	} {
 		for i, kv := range w.kv {
@@ -203,16 +203,16 @@ func m3Cells(add adder, pick picked) {
 
 // scaleCells scale routers and replicas apart.
 func scaleCells(add adder, pick picked) {
-	for _, c := range []struct{ routers, replicas, sessions int }{
-		{3, 8, 24}, {10, 8, 24}, {32, 8, 24}, {3, 64, 192}, {10, 64, 192}, {32, 64, 192}, {100, 64, 192}, {3, 400, 1000}, {10, 1000, 2000},
+	for _, c := range []struct{ routers, replicas, requests int }{
+		{3, 8, 240}, {10, 8, 240}, {32, 8, 240}, {3, 64, 1600}, {10, 64, 1600}, {32, 64, 1600}, {100, 64, 1000}, {3, 400, 8000}, {10, 1000, 16_000},
 	} {
 		if c.routers*c.replicas > pick(24, 1<<20, 1<<20) {
 			continue
 		}
 		work := fmt.Sprintf("agents-%d", c.replicas)
 		add(Cell{
-			Group: "scale", Name: fmt.Sprintf("%d x %d", c.routers, c.replicas), Work: work, Size: pick(20, c.sessions, 3*c.sessions), Seeds: 1,
-			Config: Config{Routers: c.routers, Replicas: c.replicas, KVTokens: AgentsKV, Link: rough, Delays: true, Probe: pick(10, max(20, c.sessions/4), 50)},
+			Group: "scale", Name: fmt.Sprintf("%d x %d", c.routers, c.replicas), Work: work, Size: pick(100, c.requests, 3*c.requests), Seeds: 1,
+			Config: Config{Routers: c.routers, Replicas: c.replicas, KVTokens: AgentsKV, Link: rough, Delays: true, Probe: pick(10, max(20, c.requests/20), 50)},
 		})
 	}
 }

@@ -45,12 +45,12 @@ func (c *Cluster) request(i, router int, start time.Time) {
 		return
 	}
 	defer j.Release()
-	r.timed.touched()
 	view, err := j.Next()
 	if err != nil {
 		rec.Failed = err.Error()
 		return
 	}
+	r.timed.changed(view)
 	p := j.Pick()
 	rec.Predicted, rec.Reason = p.MatchedTokens, p.Reason
 	replica := c.reader.byID[view.ID]
@@ -62,14 +62,13 @@ func (c *Cluster) request(i, router int, start time.Time) {
 		return
 	}
 	<-call.First
-	r.timed.touched()
 	j.First()
+	r.timed.changed(view)
 	sink := j.Answer()
 	<-call.Done
 	if sink != nil {
 		sink.AnswerText(it.Text)
 	}
-	r.timed.touched()
 	rec.First, rec.Done, rec.Cached = call.FirstAt.Sub(start), call.DoneAt.Sub(start), call.Cached
 	j.End(&proxy.Result{
 		Outcome: proxy.OutcomeServed, HasUsage: true, Streamed: true, Whole: sink != nil, Last: call.DoneAt,
@@ -78,4 +77,5 @@ func (c *Cluster) request(i, router int, start time.Time) {
 			Output: it.Answer.Tokens(), Source: api.Reported,
 		},
 	})
+	r.timed.changed(view)
 }

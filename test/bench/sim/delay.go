@@ -1,13 +1,13 @@
 package sim
 
 import (
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/hearsay-llm/hearsay/cluster/gossip"
 	"github.com/hearsay-llm/hearsay/state"
 	"github.com/hearsay-llm/hearsay/state/sketch"
-	"github.com/hearsay-llm/hearsay/state/wire"
 )
 
 // timed measures how long news takes from where it arises to another router's
@@ -16,38 +16,75 @@ type timed struct {
 	c *Cluster
 	r *Router
 
-	mu     sync.Mutex
-	dirty  time.Time            // guarded by mu; first own change not told yet
-	origin map[uint64]time.Time // guarded by mu; by rows message, when its first change arose
-	seq    uint64               // guarded by mu; of the rows message being sent
-	dec    wire.Decoder         // guarded by mu
-	rows   []time.Duration      // guarded by mu; as received
-	ops    []time.Duration      // guarded by mu
+	mu   sync.Mutex
+	past map[state.ReplicaID][]change // guarded by mu; own load, the latest last
+	seen map[rowKey]state.Load        // guarded by mu; others' rows as last applied here
+	rows []time.Duration              // guarded by mu; as applied here
+	ops  []time.Duration              // guarded by mu
 }
 
-// touched notes a change of own load.
-func (t *timed) touched() {
-	t.mu.Lock()
-	if t.dirty.IsZero() {
-		t.dirty = time.Now()
+type change struct {
+	load state.Load
+	at   time.Time
+}
+
+type rowKey struct {
+	boot    state.BootID
+	replica state.ReplicaID
+}
+
+const (
+	maxDelays  = 20000 // samples a router keeps of each kind
+	maxChanges = 64    // changes remembered of one replica's load
+)
+
+// changed notes own load at a replica that has just changed.
+func (t *timed) changed(v *state.ReplicaView) {
+	if !t.c.cfg.Delays {
+		return
 	}
-	t.mu.Unlock()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.past == nil {
+		t.past = map[state.ReplicaID][]change{}
+	}
+	list := t.past[v.ID]
+	if len(list) >= maxChanges {
+		list = slices.Delete(list, 0, maxChanges/2)
+	}
+	t.past[v.ID] = append(list, change{v.Cell.Load(), time.Now()})
 }
 
-// maxDelays bounds the samples a router keeps of each kind.
-const maxDelays = 20000
+// arose is when own load at a replica last became l; zero: not lately.
+func (t *timed) arose(id state.ReplicaID, l state.Load) time.Time {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, x := range slices.Backward(t.past[id]) {
+		if x.load == l {
+			return x.at
+		}
+	}
+	return time.Time{}
+}
 
-// received notes that a message of another router's rows was applied here.
-func (t *timed) received(rows *state.Rows) {
-	from := t.c.byBoot(rows.Boot)
+// received notes that another router's rows were applied here.
+func (t *timed) received(m *state.Rows) {
+	from := t.c.byBoot(m.Boot)
 	if from == nil {
 		return
 	}
-	from.timed.mu.Lock()
-	at, ok := from.timed.origin[rows.Seq]
-	from.timed.mu.Unlock()
-	if ok {
-		t.note(&t.rows, time.Since(at))
+	for _, row := range m.Rows {
+		k := rowKey{m.Boot, row.Replica}
+		t.mu.Lock()
+		if t.seen == nil {
+			t.seen = map[rowKey]state.Load{}
+		}
+		news := t.seen[k] != row.Load
+		t.seen[k] = row.Load
+		t.mu.Unlock()
+		if at := from.timed.arose(row.Replica, row.Load); news && !at.IsZero() {
+			t.note(&t.rows, time.Since(at))
+		}
 	}
 }
 
@@ -57,31 +94,6 @@ func (t *timed) note(list *[]time.Duration, d time.Duration) {
 		*list = append(*list, d)
 	}
 	t.mu.Unlock()
-}
-
-type timedMesh struct {
-	gossip.Mesh
-	t *timed
-}
-
-// Send notes the instant a rows message's first change arose, at its first sending.
-func (m timedMesh) Send(to state.RouterID, k wire.Kind, payload []byte) bool {
-	if k == wire.KindRows && m.t.c.cfg.Delays {
-		m.t.mu.Lock()
-		if rows, err := m.t.dec.Rows(payload); err == nil && rows.Boot == m.t.r.clock.Boot() && rows.Seq != m.t.seq {
-			m.t.seq = rows.Seq
-			if !m.t.dirty.IsZero() && !rows.Full {
-				if m.t.origin == nil {
-					m.t.origin = map[uint64]time.Time{}
-				}
-				m.t.origin[rows.Seq] = m.t.dirty
-				delete(m.t.origin, rows.Seq-10000)
-			}
-			m.t.dirty = time.Time{}
-		}
-		m.t.mu.Unlock()
-	}
-	return m.Mesh.Send(to, k, payload)
 }
 
 type timedStore struct {

@@ -8,6 +8,11 @@
 // from the engine's scheduler), no Raft and no committed facts, no encryption
 // between routers. Sharing is switched off as cmd/node does it.
 //
+// What is simpler than a real cluster: a token reaches the client as it is made;
+// the requests of a killed router end at their engines unnoticed; with sharing off
+// routers have no membership either, since nothing here depends on it; engines
+// never fail.
+//
 // It needs a testing/synctest bubble, so it is run through its test: a reduced
 // matrix with laws always, and whole matrices by `make sim`. Virtual time makes
 // latencies independent of the machine. Workloads, router draws, links and tie

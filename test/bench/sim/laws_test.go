@@ -10,7 +10,7 @@ import (
 // chats is the reduced workload of the laws: agents whose chats fill 8 caches.
 func chats(t *testing.T, cfg Config) Figures {
 	t.Helper()
-	w, err := agentsWork(1, 60, 2, brief)
+	w, err := agentsWork(1, 240, 2, brief)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -42,7 +42,7 @@ func TestThreeSharingRoutersAreAsGoodAsOne(t *testing.T) {
 	if mute.FollowUpHit > three.FollowUpHit-0.1 {
 		t.Errorf("follow-ups hit at %.3f without sharing, %.3f with: the workload shows nothing", mute.FollowUpHit, three.FollowUpHit)
 	}
-	if three.RowsP99 > 100 || three.OpsP99 > 100 {
+	if three.RowsP99 == 0 || three.RowsP99 > 100 || three.OpsP99 == 0 || three.OpsP99 > 100 {
 		t.Errorf("news takes %.1f ms (rows) and %.1f ms (ops) at p99", three.RowsP99, three.OpsP99)
 	}
 }

@@ -168,7 +168,7 @@ func (r *Router) newCluster(log zerolog.Logger) error {
 		MeshAddr: ip + ":7947", APIAddr: ip + ":8080", Packets: packets, Listener: members,
 		Advertise: ip + clusterPort, Dial: dial, Resolve: r.host.LookupHost, Log: log,
 		RowsEvery: cfg.RowsEvery, OpsEvery: cfg.OpsEvery, Lessons: lessons,
-	}, store, index, timedMesh{r.mesh, r.timed})
+	}, store, index, r.mesh)
 	if err != nil {
 		return err
 	}

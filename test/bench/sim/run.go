@@ -26,7 +26,7 @@ type Result struct {
 	Replicas int                `json:"replicas"`
 	Sharing  bool               `json:"sharing"`
 	Workload string             `json:"workload"`
-	Size     int                `json:"size"` // of the workload: sessions, requests or rounds
+	Size     int                `json:"size"` // of the workload: requests, or rounds of K01
 	KVTokens int                `json:"kv_tokens"`
 	Figures  Figures            `json:"figures"`
 	Extra    map[string]float64 `json:"extra,omitempty"` // of a case that is not a plain replay

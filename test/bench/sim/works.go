@@ -54,19 +54,15 @@ var (
 	brief  = traces.AgentsConfig{Turns: traces.Range{Min: 2, Max: 5}, Think: 2 * time.Second}
 )
 
-// agentsWork is n sessions of multi-turn chats of eight kinds of agents that begin
-// at a rate per second; a quarter of the requests warm the caches.
+// agentsWork is the first n requests of multi-turn chats of eight kinds of agents
+// that begin at a rate per second; a quarter of the requests warm the caches.
 func agentsWork(seed uint64, n int, rate float64, chats traces.AgentsConfig) (*Workload, error) {
-	chats.Seed, chats.Sessions, chats.Rate, chats.RealAnswers = seed, n, rate, true
+	chats.Seed, chats.Rate, chats.RealAnswers = seed, rate, true
 	src, err := traces.Agents(chats)
 	if err != nil {
 		return nil, err
 	}
-	w, err := NewWorkload("agents", src, 0)
-	if err == nil {
-		w.Warmup = len(w.Items) / 4
-	}
-	return w, err
+	return NewWorkload("agents", traces.Head(src, n), n/4)
 }
 
 const (
