@@ -36,7 +36,7 @@ var kinds = map[proxy.Outcome]balance.Kind{
 type caches struct{ n *Node }
 
 func (c caches) SetCapacity(id state.ReplicaID, x observe.Capacity) {
-	c.n.index.SetCapacity(id, x.Tokens, sketch.CapacityEngine)
+	c.n.index.SetSlots(id, int(min(x.Slots, sketch.MaxSlots)), x.Tokens, sketch.CapacityEngine)
 }
 
 func (c caches) Cleared(id state.ReplicaID, at time.Time, _ string) {
