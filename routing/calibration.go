@@ -75,7 +75,7 @@ func (c *Calibration) params(slot state.Slot, pool string) *Params {
 func (c *Calibration) prior(pool string) *Params {
 	if m := c.pools.Load(); m != nil {
 		if p := (*m)[pool]; p != nil {
-			return p.params.Load()
+			return p.fresh.Load()
 		}
 	}
 	return &c.defaults

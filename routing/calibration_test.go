@@ -297,3 +297,31 @@ func TestReplicasOfAPoolDifferBySpeed(t *testing.T) {
 		within(t, "slow one's ITL", slow.ITL, first.ITL*4, 0.35)
 	}
 }
+
+// The first replica that gets requests is eight times as slow as the others: the
+// others are not taken for slow because of it.
+func TestAReplicaWithoutSamplesIsTakenForAsFastAsAny(t *testing.T) {
+	rnd := rand.New(rand.NewPCG(1, 3))
+	c := routing.NewCalibration()
+	e := engine{routing.DefaultParams(), rnd, 0.1}
+	observe := func(slot state.Slot, times time.Duration) {
+		s := e.sample()
+		s.Slot, s.Replica = slot, state.ReplicaID(rune('a'+slot))
+		s.TTFT, s.ITL = times*s.TTFT, times*s.ITL
+		c.Observe(s)
+	}
+	for range 3 {
+		observe(0, 8)
+	}
+	for range 30 {
+		observe(2, 1)
+	}
+	slow, fast, fresh := c.Params(0, "chat"), c.Params(2, "chat"), c.Params(1, "chat")
+	if fast.Rate < 4*slow.Rate {
+		t.Errorf("rate %v of the fast one, %v of the slow one", fast.Rate, slow.Rate)
+	}
+	within(t, "rate of one without samples", fresh.Rate, fast.Rate, 1e-6)
+	if fresh.Samples != 0 {
+		t.Errorf("it has %d samples", fresh.Samples)
+	}
+}

@@ -17,8 +17,13 @@ import (
 // equal. (With six parameters for each, equal engines came out up to a factor of two
 // apart in rate and five in ITLPerStream, and the one that happened to look best got
 // everything.)
+//
+// A replica without samples is taken to be as fast as the fastest: it will be tried,
+// and then known. Taken for the mean it would never be, where the first to be tried
+// happened to be a slow one.
 type poolFit struct {
 	params atomic.Pointer[Params] // of a replica like any other
+	fresh  atomic.Pointer[Params] // of a replica without samples
 
 	mu       sync.Mutex
 	fit      fit           // guarded by mu
@@ -42,6 +47,7 @@ func newPoolFit(p Params) *poolFit {
 	p.Samples = 0
 	f.fit = newFit(p)
 	f.params.Store(&p)
+	f.fresh.Store(&p)
 	return f
 }
 
@@ -66,7 +72,7 @@ func (f *poolFit) observe(r *replicaFit, s *Sample, ttft, itl bool) {
 	}
 	p := f.fit.params()
 	f.params.Store(&p)
-	if f.stale++; f.stale >= max(publishEvery, len(f.replicas)) {
+	if f.stale++; f.stale >= max(publishEvery, len(f.replicas)) || f.fit.samples < settled {
 		f.publishAll()
 		return
 	}
@@ -77,10 +83,23 @@ func (f *poolFit) observe(r *replicaFit, s *Sample, ttft, itl bool) {
 // replicas are published that had none: a few percent of what is known by then.
 const publishEvery = 16
 
-// publishAll publishes every replica's parameters. The caller holds mu.
+// settled is how many samples a pool has when its parameters no longer move much
+// with each.
+const settled = 64
+
+// publishAll publishes every replica's parameters, and those of one without
+// samples. The caller holds mu.
 func (f *poolFit) publishAll() {
 	f.stale = 0
 	p := f.params.Load()
+	fastest := 1.0
+	for _, r := range f.replicas {
+		if r.samples > 0 {
+			fastest = min(fastest, r.speed.factor())
+		}
+	}
+	fresh := p.times(fastest)
+	f.fresh.Store(&fresh)
 	for _, r := range f.replicas {
 		r.publish(p)
 	}
@@ -89,16 +108,26 @@ func (f *poolFit) publishAll() {
 // publish publishes the parameters of a replica as the pool's are now. The caller
 // holds pool.mu.
 func (r *replicaFit) publish(pool *Params) {
-	p := *pool
-	k := r.speed.factor()
-	p.Rate /= k
-	p.Fixed *= k
-	p.Quadratic *= k
-	p.ITL *= k
-	p.ITLPerStream *= k
-	p, _ = clamp(p)
+	if r.samples == 0 {
+		r.params.Store(r.pool.fresh.Load())
+		return
+	}
+	p := pool.times(r.speed.factor())
 	p.Samples = r.samples
 	r.params.Store(&p)
+}
+
+// times is of a replica that takes k times as long; it has no samples.
+func (p *Params) times(k float64) Params {
+	q := *p
+	q.Rate /= k
+	q.Fixed *= k
+	q.Quadratic *= k
+	q.ITL *= k
+	q.ITLPerStream *= k
+	q, _ = clamp(q)
+	q.Samples = 0
+	return q
 }
 
 // seed takes figures that rest on p.Samples samples of one replica; on one at

@@ -11,8 +11,8 @@ import (
 	"github.com/hearsay-llm/hearsay/test/harness"
 )
 
-// waves sends cold prompts, 20 at a time, over all routers, and counts where they
-// went.
+// waves sends cold prompts, 20 within 100 ms and the next 20 when those are answered,
+// over all routers, and counts where they went.
 func waves(t *testing.T, b *harness.Bubble, n int) map[state.ReplicaID]int {
 	t.Helper()
 	got := map[state.ReplicaID]int{}
@@ -21,6 +21,7 @@ func waves(t *testing.T, b *harness.Bubble, n int) map[state.ReplicaID]int {
 		var wg sync.WaitGroup
 		for i := w; i < min(n, w+20); i++ {
 			wg.Go(func() {
+				time.Sleep(time.Duration(i-w) * 5 * time.Millisecond)
 				r := b.Chat(i%len(b.Routers()), streamed(harness.Chat{
 					Messages: []harness.Message{{Role: "user", Content: words(fmt.Sprint("cold", i), 1500)}}, MaxTokens: 20,
 				}))
