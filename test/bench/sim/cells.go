@@ -63,7 +63,10 @@ type picked func(quick, usual, full int) int
 
 // onOff names a cell by its routers and whether they share.
 func onOff(n int, off bool) string {
-	if off {
+	switch {
+	case n == 1:
+		return "1 router"
+	case off:
 		return fmt.Sprintf("%d routers, sharing off", n)
 	}
 	return fmt.Sprintf("%d routers", n)

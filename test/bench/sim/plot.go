@@ -183,9 +183,11 @@ func drawCurves(file, title, x, y string, lines []curve, routers bool) error {
 			top = max(top, xy.Y)
 		}
 	}
-	p.Y.Min, p.Y.Max = 0, top*1.25
+	p.Y.Min, p.Y.Max = 0, top*1.25 // room for the legend
 	if routers {
 		p.X.Tick.Marker = powers{}
+	} else {
+		p.Legend.Top, p.Y.Max = false, top*1.02
 	}
 	return saveSVG(p, file)
 }

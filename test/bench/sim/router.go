@@ -286,7 +286,7 @@ func (r reporter) Report(id state.ReplicaID, o proxy.Outcome, retryAfter time.Du
 type caches struct{ r *Router }
 
 func (c caches) SetCapacity(id state.ReplicaID, x observe.Capacity) {
-	c.r.index.SetCapacity(id, x.Tokens, sketch.CapacityEngine)
+	c.r.index.SetSlots(id, int(min(x.Slots, sketch.MaxSlots)), x.Tokens, sketch.CapacityEngine)
 }
 
 func (c caches) Cleared(id state.ReplicaID, at time.Time, _ string) {
