@@ -31,6 +31,10 @@ type Config struct {
 	// prefill has only begun; it grows to 1 as the prefill nears its end. Default
 	// 0.88: a burst of one cold 8k prefix then takes a few replicas (see DESIGN.md).
 	PendingCredit float64
+	// FadedCredit is how much of a match counts that is taken for evicted. Default 0.25:
+	// among replicas as good as equal the request goes where it may be found after all,
+	// which is how a capacity taken for too small is noticed.
+	FadedCredit float64
 	// NearShare is how far above the best a score may be to count as equal to it.
 	// Default 0.01, and never less than one engine block's prefill.
 	NearShare float64
@@ -59,6 +63,7 @@ func (c *Config) Validate() error {
 	check(c.CopyWeight == 0 || c.CopyWeight >= 1 && c.CopyWeight <= 10, "CopyWeight", c.CopyWeight)
 	check(c.StreamWeight >= 0 && c.StreamWeight <= 10, "StreamWeight", c.StreamWeight)
 	check(c.PendingCredit >= 0 && c.PendingCredit <= 1, "PendingCredit", c.PendingCredit)
+	check(c.FadedCredit >= 0 && c.FadedCredit <= 1, "FadedCredit", c.FadedCredit)
 	check(c.NearShare >= 0 && c.NearShare < 1, "NearShare", c.NearShare)
 	check(c.BlockTokens >= 0, "BlockTokens", c.BlockTokens)
 	check(c.HashTokens >= 0, "HashTokens", c.HashTokens)
@@ -88,6 +93,7 @@ func NewPicker(cfg Config, sk Sketch, cal *Calibration) *Picker {
 	orDefault(&cfg.CopyWeight, 2)
 	orDefault(&cfg.StreamWeight, 0.3)
 	orDefault(&cfg.PendingCredit, 0.88)
+	orDefault(&cfg.FadedCredit, 0.25)
 	orDefault(&cfg.NearShare, 0.01)
 	orDefault(&cfg.BlockTokens, 16)
 	orDefault(&cfg.HashTokens, 512)

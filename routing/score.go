@@ -46,6 +46,9 @@ func (p *Picker) score(c *Choice, i int, req *Request, w *state.Weight, now time
 	if pending > live {
 		cand.Credit += (pending - live) * p.pendingShare(c.matches[i].PendingAge, t.Queue)
 	}
+	if faded := p.faded(c.matches[i], req.Tokens, c.PromptTokens); faded > cand.Credit {
+		cand.Credit += (faded - cand.Credit) * p.cfg.FadedCredit
+	}
 
 	u := float64(c.PromptTokens) - cand.Credit
 	t.Fixed = par.Fixed
@@ -94,6 +97,16 @@ func (p *Picker) pendingShare(age time.Duration, queue float64) float64 {
 	}
 	left := queue / (queue + float64(age)/float64(time.Millisecond))
 	return 1 - (1-p.cfg.PendingCredit)*left
+}
+
+// faded is the prompt tokens up to the deepest mark that is taken for evicted.
+func (p *Picker) faded(m sketch.Match, tokens []int32, prompt int) float64 {
+	n := min(m.Faded, len(tokens))
+	if n <= 0 {
+		return 0
+	}
+	block := p.cfg.BlockTokens
+	return min(float64(tokens[n-1]), float64(max(0, prompt-1)/block*block))
 }
 
 type foreign struct {

@@ -177,6 +177,8 @@ func TestWhatAMatchIsWorth(t *testing.T) {
 	f("pending, its prefill just begun", sketch.Match{Live: 4, Pending: 8}, 9000, 2048, 1024+0.88*1024)
 	f("pending, half way", sketch.Match{Live: 4, Pending: 8, PendingAge: time.Second}, 9000, 2048, 1024+0.94*1024)
 	f("pending, nothing queued any more", sketch.Match{Live: 4, Pending: 8, PendingAge: time.Second}, 0, 2048, 2048)
+	f("known and taken for evicted", sketch.Match{Faded: 8}, 0, 0, 0.25*2048)
+	f("some alive, more taken for evicted", sketch.Match{Live: 4, Faded: 8}, 0, 1024, 1024+0.25*1024)
 	f("pending less deep than live", sketch.Match{Live: 8, Pending: 4}, 9000, 2048, 2048)
 }
 

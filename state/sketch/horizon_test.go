@@ -19,7 +19,11 @@ func TestHorizonPassesTheTailBeforeTheHead(t *testing.T) {
 	for i := range 10 {
 		m, d := prompt(10+i, 2, 0, 0) // 128 tokens
 		serve(x, "a", m, d, w.at(time.Duration(i+2)*time.Second))
-		got := w.look(x, "a", old).Live
+		found := w.look(x, "a", old)
+		got := found.Live
+		if found.Live == 8 && found.Faded != 0 || found.Live < 8 && found.Faded != 8 {
+			t.Errorf("%d marks alive, %d known and taken for evicted", found.Live, found.Faded)
+		}
 		if used := (i + 1) * 128; used <= 1000-512 && got != 8 || used > 1000 && got != 0 {
 			t.Errorf("%d tokens later: %d marks", used, got)
 		}

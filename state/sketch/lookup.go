@@ -19,8 +19,12 @@ type Match struct {
 	// token will have prefilled; 0 when that is not deeper than Live.
 	Pending    int
 	PendingAge time.Duration // age of the oldest such placement
-	Answer     bool          // the deepest live mark is an answer's: Solid < Live
-	Trust      float64       // 0..1, share of answer tokens this replica is known to find again
+	// Faded is the marks up to the deepest one that is known and taken for evicted; 0
+	// when that is not deeper than Live. It may be there after all where C_eff is taken
+	// for too small, and only a request that goes there can tell.
+	Faded  int
+	Answer bool    // the deepest live mark is an answer's: Solid < Live
+	Trust  float64 // 0..1, share of answer tokens this replica is known to find again
 }
 
 // scratch maps slots to candidates for the length of one Lookup.
@@ -144,6 +148,8 @@ func resolve(m *Match, c *candidate, e *entry, n int) bool {
 		m.Answer = true
 	case pendOf(s) > 0 && m.Live == 0 && m.Pending == 0:
 		m.Pending, c.since = n, e.since.Load()
+	case m.Live == 0 && m.Faded == 0 && pendOf(s) == 0 && s&promptFlag != 0:
+		m.Faded = n
 	}
 	return false
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"net/http"
 	"os"
@@ -156,11 +157,35 @@ func (r *Router) Kill() {
 	x.dead.Store(true)
 	r.host.Crash()
 	dir := r.b.newDir()
-	if err := os.CopyFS(dir, os.DirFS(r.dir)); err != nil {
+	if err := copyDisk(dir, r.dir); err != nil {
 		r.b.T.Fatalf("%s: %v", r.Name, err)
 	}
 	r.dir, r.now = dir, nil
 	x.cancel()
+}
+
+// copyDisk copies what a kill leaves of a data directory: files as they were last
+// renamed into place. One that is being written beside them has no name yet.
+func copyDisk(to, from string) error {
+	return filepath.WalkDir(from, func(path string, d fs.DirEntry, err error) error {
+		rel, relErr := filepath.Rel(from, path)
+		switch {
+		case errors.Is(err, fs.ErrNotExist) || strings.HasPrefix(filepath.Base(path), ".tmp-"):
+			return nil
+		case err != nil || relErr != nil:
+			return errors.Join(err, relErr)
+		case d.IsDir():
+			return os.MkdirAll(filepath.Join(to, rel), 0o700)
+		}
+		b, err := os.ReadFile(path)
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		return os.WriteFile(filepath.Join(to, rel), b, 0o600)
+	})
 }
 
 // Stop ends the router in order, as SIGTERM does, and waits for its end.
