@@ -1,13 +1,12 @@
 package scenario
 
 import (
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
-
-	"strings"
 
 	"github.com/hearsay-llm/hearsay/test/harness"
 )
