@@ -277,6 +277,59 @@ func TestReplicasThatAreNotTheActuatorsStay(t *testing.T) {
 	}
 }
 
+// order is an operator's target, committed as the leader sees it.
+func (w *world) order(to int) {
+	w.t.Helper()
+	w.seq++
+	if err := w.edit(state.Command{Kind: state.CommandSetTarget, Epoch: w.facts.Epoch, Decision: &state.Decision{
+		ID: fmt.Sprint("op-", w.seq), Pool: chat.Pool, Role: chat.Role, From: w.target(), To: to, By: state.ByOperator,
+	}}); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// What a round finds is measured against the target it set out with: a decision
+// that is committed while it runs is not done because the former one was.
+func TestDecisionCommittedDuringARoundIsNotDoneByTheFormer(t *testing.T) {
+	w := grown(t, 4)
+	w.load("fake:1", 3)
+	w.load("fake:2", 3)
+	w.load("fake:3", 3)
+	w.load("fake:4", 3)
+	w.act.meanwhile = func() { w.order(2) }
+	for w.act.meanwhile != nil {
+		if err := w.run(time.Second); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if d := w.facts.LastDecision(chat); d.To != 2 || !d.Open() {
+		t.Fatalf("settled with %d running: %s, %s", w.running(), d.Outcome, d.Detail)
+	}
+	w.until(10*time.Minute, "the end", w.settled)
+	if d := w.facts.LastDecision(chat); d.Outcome != state.OutcomeDone || d.Detail != "2 replicas" || w.running() != 2 {
+		t.Errorf("%s, %q, %d running", d.Outcome, d.Detail, w.running())
+	}
+}
+
+// Fewer than those that the actuator does not run can't be had, and it is said
+// whose they are.
+func TestTargetBelowTheReplicasOfTheFileSaysWhose(t *testing.T) {
+	w := newWorld(t, spec())
+	list := make([]state.Replica, 3)
+	for i := range list {
+		list[i] = state.Replica{ID: state.ReplicaID(fmt.Sprint("static", i)), Role: state.RoleBoth, URL: "http://x"}
+	}
+	w.store.SetReplicas(state.SourceStatic, "chat", list)
+	w.facts = w.facts.Clone()
+	w.facts.Targets[chat] = 3
+	w.store.SetFacts(w.facts)
+	w.order(2)
+	w.until(time.Minute, "an end", w.settled)
+	if d := w.facts.LastDecision(chat); d.Outcome != state.OutcomeFailed || d.Detail != "target 2 not reached: 3 replicas come from the file or 'replica add'" {
+		t.Errorf("%s, %q", d.Outcome, d.Detail)
+	}
+}
+
 func TestEmptyPoolWakesForAHeldRequest(t *testing.T) {
 	s := spec()
 	s.ScaleMin = 0

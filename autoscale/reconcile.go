@@ -47,11 +47,14 @@ func (l *Loop) reconcile(ctx context.Context, k state.TargetKey, m *memory, now 
 	if !known || r.last == nil {
 		return r.act, nil // nothing was ever decided: hands off
 	}
+	decision := r.last.ID
 	r.want, r.others = r.split(target)
 	if err := r.chooseDrains(ctx); err != nil {
 		return r.act, err
 	}
-	r.look()
+	if r.look(); !r.stillCarriesOut(decision) {
+		return r.act, nil
+	}
 	d := state.Desired{
 		Epoch: l.epoch, Decision: r.last.Index, ID: r.last.ID, Target: k, Pool: r.pool.Spec,
 		Want: r.want, Remove: r.removable(), Grace: l.cfg.StopGrace,
@@ -67,8 +70,17 @@ func (l *Loop) reconcile(ctx context.Context, k state.TargetKey, m *memory, now 
 	if err := r.record(ctx); err != nil {
 		return r.act, err
 	}
-	r.look()
+	if r.look(); !r.stillCarriesOut(decision) {
+		return r.act, nil
+	}
 	return r.act, r.conclude(ctx, target)
+}
+
+// stillCarriesOut reports whether the newest view still wants what this round set
+// out to do. A decision that came meanwhile is the next round's: the numbers here
+// say nothing of it.
+func (r *round) stillCarriesOut(decision string) bool {
+	return r.pool != nil && r.last != nil && r.last.ID == decision
 }
 
 // look takes the newest view.
@@ -329,7 +341,7 @@ func (r *round) conclude(ctx context.Context, target int) error {
 	switch {
 	case ready == r.want && len(r.act.Instances) == r.want && r.others+r.want > target:
 		return r.l.settle(ctx, d, state.OutcomeFailed,
-			fmt.Sprintf("%d replicas are not the actuator's and stay", r.others), r.now)
+			fmt.Sprintf("target %d not reached: %d replicas come from the file or 'replica add'", target, r.others), r.now)
 	case ready == r.want && len(r.act.Instances) == r.want:
 		return r.l.settle(ctx, d, state.OutcomeDone, fmt.Sprintf("%d replicas", r.others+ready), r.now)
 	case r.now.Sub(d.Seen) >= r.deadline(d):

@@ -58,7 +58,8 @@ type fake struct {
 	made      int
 	stuck     bool // nothing becomes ready
 	broken    error
-	refuses   error // of every start
+	refuses   error  // of every start
+	meanwhile func() // happens once, while the actuator works
 }
 
 func (w *world) step(what string, effect func() error) error {
@@ -193,6 +194,10 @@ func (a *fake) Ensure(_ context.Context, d state.Desired) (state.Actual, error) 
 		return state.Actual{}, state.ErrFenced
 	}
 	a.epoch, a.decision = d.Epoch, d.Decision
+	if f := a.meanwhile; f != nil {
+		a.meanwhile = nil
+		f()
+	}
 	// Stopping ones are gone at the next call.
 	a.instances = slices.DeleteFunc(a.instances, func(i *instance) bool { return i.Stopping })
 	have := 0
