@@ -13,11 +13,13 @@ build: ## build bin/hearsay
 	$(GO) build -trimpath -o $(BIN) ./cmd/hearsay
 
 .PHONY: demo
-demo: build ## 3 routers, 4 simulated engines and replayed traffic on this machine; Ctrl-C ends it
+demo: ## 3 routers, 4 simulated engines and generated chats on this machine; Ctrl-C ends it (the first build takes a minute or two)
+	@test -x $(BIN) || echo "building $(BIN): the first time takes a minute or two"
+	@$(MAKE) --no-print-directory build
 	$(BIN) demo --traffic
 
 .PHONY: test
-test: ## unit, property, bubble and end-to-end tests
+test: ## unit, property, bubble and end-to-end tests (about 3 minutes on 2 cores)
 	$(GO) test ./...
 
 .PHONY: race
@@ -43,7 +45,7 @@ bench-smoke: ## every Go benchmark once, so that none rots
 	$(GO) test -run '^$$' -bench . -benchtime 1x ./... | grep -vE '^(ok|PASS|\?|goos|goarch|pkg|cpu)' || true
 
 .PHONY: check
-check: lint race fuzz-short build ## what CI runs
+check: lint race fuzz-short build ## what CI runs (about 10 minutes on 2 cores)
 	$(GO) mod verify
 
 .PHONY: fuzz-short
