@@ -120,8 +120,7 @@ func printFigures(line func(name, format string, args ...any), f *console.Figure
 	line("accuracy", "last %s: %s cached tokens predicted, %s reported by engines, ratio %s; time to first token off by %s p50, %s p99",
 		span, count(f.Predicted), count(f.Reported), ratio, millis(f.TTFTErrorP50MS), millis(f.TTFTErrorP99MS))
 	if f.Opinions > 0 {
-		line("opinions", "other routers were asked about %d picks: %.0f %% they would make alike, and 95 %% are at most %s worse by their scores",
-			f.Opinions, 100*f.Alike, millis(f.RegretP95MS))
+		line("opinions", "%s", opinions(f))
 	}
 	rows := ""
 	if peers {
@@ -136,6 +135,23 @@ func printFigures(line func(name, format string, args ...any), f *console.Figure
 		line("gossip", "delay %s p50, %s p99; %s/s in, %s/s out; dropped %s",
 			millis(f.DelayP50MS), millis(f.DelayP99MS), size(f.BytesInPerSec), size(f.BytesOutPerSec), orNone(strings.Join(dropped, ", ")))
 	}
+}
+
+// opinions says what other routers think of this one's picks.
+func opinions(f *console.Figures) string {
+	alike := fmt.Sprintf("%.0f %% alike", 100*f.Alike)
+	if f.Alike >= 1 {
+		alike = "all alike"
+	}
+	asked := fmt.Sprintf("%d picks", f.Opinions)
+	if f.Opinions == 1 {
+		asked = "1 pick"
+	}
+	regret := "?"
+	if f.RegretP95MS >= 0 {
+		regret = fmt.Sprintf("%.3g ms", f.RegretP95MS)
+	}
+	return fmt.Sprintf("%s asked about, %s, regret p95 %s", asked, alike, regret)
 }
 
 func inBytes(n float64) string {
@@ -168,7 +184,8 @@ func newMembers() *cobra.Command {
 			return show(cmd, a, "members", &list, func(w io.Writer) error {
 				t := newTable("name", "state", "raft", "api", "cluster", "mesh", "heard", "delay", "in flight", "facts", "note").
 					wide(a.output, "id", "boot")
-				for _, m := range list {
+				shown := displayNames(list)
+				for i, m := range list {
 					role := m.Raft
 					if role == "" {
 						role = "?"
@@ -177,7 +194,7 @@ func newMembers() *cobra.Command {
 					if m.Self {
 						heard, delay = "self", "-"
 					}
-					t.row(m.Name, m.State, role, m.API, m.Cluster, m.Mesh, heard, delay, m.InFlight, m.Facts, m.Degraded, m.ID, m.Boot)
+					t.row(shown[i], m.State, role, m.API, m.Cluster, m.Mesh, heard, delay, m.InFlight, m.Facts, m.Degraded, m.ID, m.Boot)
 				}
 				return t.write(w)
 			})
@@ -185,6 +202,27 @@ func newMembers() *cobra.Command {
 	}
 	a.addOutput(cmd)
 	return cmd
+}
+
+// displayNames are the routers' names as status shows them: name/id where several
+// share one.
+func displayNames(list []console.Member) []string {
+	count := map[string]int{}
+	for _, m := range list {
+		count[m.Name]++
+	}
+	out := make([]string, len(list))
+	for i, m := range list {
+		switch {
+		case m.Name == "":
+			out[i] = m.ID
+		case count[m.Name] > 1:
+			out[i] = m.Name + "/" + m.ID
+		default:
+			out[i] = m.Name
+		}
+	}
+	return out
 }
 
 func newReplicas() *cobra.Command {
