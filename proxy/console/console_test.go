@@ -250,6 +250,62 @@ func TestWrites(t *testing.T) {
 	call("POST", "/admin/v1/explain", `{"request_id":"gone"}`, 404)
 }
 
+// A replica that the actuator runs has an id of its own: it is found by its URL or
+// address too, can be drained, and is not removed while it would come back.
+func TestReplicaOfTheAutoscaler(t *testing.T) {
+	const id = "process:host:chat-both-a1"
+	f := newFake()
+	facts := state.NewFacts()
+	facts.Index, facts.Replicas[id] = 9, state.Replica{ID: id, Pool: "chat", URL: "http://127.0.0.1:35619"}
+	f.store.SetFacts(facts)
+	url := start(t, f, "")
+	for _, given := range []string{id, "127.0.0.1:35619", "http:%2F%2F127.0.0.1:35619", "http:%2F%2F127.0.0.1:35619%2F"} {
+		for _, verb := range []string{"drain", "undrain"} {
+			if status, out := do(t, "POST", url+"/admin/v1/replicas/"+given+"/"+verb, ""); status != 200 || f.commits[len(f.commits)-1].Of != id {
+				t.Errorf("%s %s: status %d: %s", verb, given, status, out)
+			}
+		}
+	}
+	n := len(f.commits)
+	now := time.Now()
+	clock := state.NewClock(1, now)
+	answers := func(ok bool) {
+		now = now.Add(time.Second)
+		f.store.ApplyReading(state.Reading{Replica: id, OK: ok, Refused: !ok, Reader: "r1", At: clock.Stamp(now)})
+	}
+	answers(true)
+	status, out := do(t, "DELETE", url+"/admin/v1/replicas/127.0.0.1:35619", "")
+	if status != 409 || !strings.Contains(out, "use drain, or scale chat --to N") || len(f.commits) != n {
+		t.Errorf("removing it: status %d: %s", status, out)
+	}
+	status, out = do(t, "POST", url+"/admin/v1/replicas", `{"url":"http://127.0.0.1:35619"}`)
+	if status != 200 || !strings.Contains(out, "as "+id+": nothing changed") || len(f.commits) != n {
+		t.Errorf("adding it: status %d: %s", status, out)
+	}
+	answers(false) // its host may be gone for good
+	if status, out := do(t, "DELETE", url+"/admin/v1/replicas/"+id, ""); status != 200 || len(f.commits) != n+1 {
+		t.Errorf("removing it when it is unreachable: status %d: %s", status, out)
+	}
+}
+
+// What stands in the file is not added beside it: it could not be removed again.
+func TestReplicaOfTheFileIsNotAdded(t *testing.T) {
+	f := newFake()
+	f.store.SetPools([]state.PoolSpec{{Name: "chat", Model: "m"}, {Name: "other", Model: "n"}})
+	url := start(t, f, "")
+	status, out := do(t, "POST", url+"/admin/v1/replicas", `{"pool":"chat","url":"http://127.0.0.1:8000/"}`)
+	if status != 200 || !strings.Contains(out, "is in the file already: nothing changed") {
+		t.Errorf("status %d: %s", status, out)
+	}
+	status, out = do(t, "POST", url+"/admin/v1/replicas", `{"pool":"other","url":"http://127.0.0.1:8000/"}`)
+	if status != 409 || !strings.Contains(out, "in pool chat") {
+		t.Errorf("in another pool: status %d: %s", status, out)
+	}
+	if len(f.commits) != 0 {
+		t.Errorf("committed: %+v", f.commits)
+	}
+}
+
 // Routers are shown by name, told apart by id where two share one.
 func TestRoutersHaveNames(t *testing.T) {
 	list := []Member{{ID: "a1", Name: "one"}, {ID: "b2", Name: "box"}, {ID: "c3", Name: "box"}, {ID: "d4"}}

@@ -187,10 +187,11 @@ type Model struct {
 
 // Done answers a write that was committed at Index. What this router is asked
 // afterwards shows the write, unless Behind says that it has not heard of the
-// commit itself yet.
+// commit itself yet. With a Message there was nothing to write, and it says why.
 type Done struct {
-	Index  uint64 `json:"index"`
-	Behind bool   `json:"behind,omitempty"`
+	Index   uint64 `json:"index"`
+	Behind  bool   `json:"behind,omitempty"`
+	Message string `json:"message,omitempty"`
 }
 
 // TargetRequest sets a pool's size.

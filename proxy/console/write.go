@@ -89,12 +89,16 @@ func (s *Server) addReplica(w http.ResponseWriter, r *http.Request) {
 	if !body(w, r, &req) {
 		return
 	}
-	if v := s.node.View(); req.Pool == "" && len(v.Pools) == 1 {
+	v := s.node.View()
+	if req.Pool == "" && len(v.Pools) == 1 {
 		req.Pool = v.Pools[0].Spec.Name
 	}
 	rep, err := s.operate.Replica(req.Pool, req.URL)
 	if err != nil {
 		fail(w, http.StatusBadRequest, "invalid", err.Error())
+		return
+	}
+	if addedBefore(w, v, &rep) {
 		return
 	}
 	c := command(r, state.CommandAddReplica)
@@ -105,12 +109,17 @@ func (s *Server) addReplica(w http.ResponseWriter, r *http.Request) {
 func (s *Server) removeReplica(w http.ResponseWriter, r *http.Request) {
 	id := s.findID(r.PathValue("id"))
 	v := s.node.View()
-	if _, ok := v.Facts.Replicas[id]; !ok {
+	rep, ok := v.Facts.Replicas[id]
+	if !ok {
 		if v.Replica(id) == nil {
 			unknownReplica(w, id)
 		} else {
 			fail(w, http.StatusConflict, "static", string(id)+" stands in the configuration file: take it out there on every router, or drain it")
 		}
+		return
+	}
+	if rep.ID = id; actuated(v, &rep, time.Now()) {
+		fail(w, http.StatusConflict, "autoscaled", fmt.Sprintf("the autoscaler runs %s and would add it again: use drain, or scale %s --to N", id, rep.Pool))
 		return
 	}
 	c := command(r, state.CommandRemoveReplica)
@@ -120,21 +129,6 @@ func (s *Server) removeReplica(w http.ResponseWriter, r *http.Request) {
 
 func unknownReplica(w http.ResponseWriter, id state.ReplicaID) {
 	fail(w, http.StatusNotFound, "unknown", "no replica "+string(id)+": see hearsay replicas")
-}
-
-// findID takes a replica's id, or its URL in any spelling.
-func (s *Server) findID(given string) state.ReplicaID {
-	id := state.ReplicaID(given)
-	v := s.node.View()
-	if v.Replica(id) != nil {
-		return id
-	}
-	for _, p := range v.Pools {
-		if rep, err := s.operate.Replica(p.Spec.Name, given); err == nil && v.Replica(rep.ID) != nil {
-			return rep.ID
-		}
-	}
-	return id
 }
 
 func (s *Server) drain(w http.ResponseWriter, r *http.Request)   { s.setDrain(w, r, true) }

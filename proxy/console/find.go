@@ -1,0 +1,94 @@
+package console
+
+import (
+	"cmp"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/hearsay-llm/hearsay/state"
+)
+
+// findID takes a replica's id, or its URL or host:port in any spelling.
+func (s *Server) findID(given string) state.ReplicaID {
+	id := state.ReplicaID(given)
+	v := s.node.View()
+	if exists(v, id) {
+		return id
+	}
+	for _, p := range v.Pools {
+		for _, u := range []string{given, "http://" + given} {
+			rep, err := s.operate.Replica(p.Spec.Name, u)
+			if err != nil {
+				continue
+			}
+			if exists(v, rep.ID) {
+				return rep.ID
+			}
+			if x := at(v, rep.URL); x != nil {
+				return x.Process()
+			}
+		}
+	}
+	return id
+}
+
+// exists reports whether a replica is in traffic or committed.
+func exists(v *state.View, id state.ReplicaID) bool {
+	_, committed := v.Facts.Replicas[id]
+	return committed || v.Replica(id) != nil
+}
+
+// at finds a replica, or the first of its ranks, by its normal URL.
+func at(v *state.View, url string) *state.ReplicaView {
+	for _, p := range v.Pools {
+		for _, r := range p.Replicas {
+			if r.URL == url {
+				return r
+			}
+		}
+	}
+	return nil
+}
+
+// addedBefore answers for a replica that need not be added, or can't be, because
+// it is there without having been added. One that an operator added is added again:
+// that is how it is moved to another pool.
+func addedBefore(w http.ResponseWriter, v *state.View, rep *state.Replica) bool {
+	x := at(v, rep.URL)
+	if x == nil {
+		return false
+	}
+	where := ""
+	switch {
+	case x.Source == state.SourceStatic:
+		where = "in the file already"
+	case x.Source == state.SourceDiscovery:
+		where = "discovered already"
+	case x.Process() != rep.ID:
+		where = "there already, as " + string(x.Process())
+	default:
+		return false
+	}
+	if x.Pool != rep.Pool {
+		fail(w, http.StatusConflict, "elsewhere", rep.URL+" is "+where+", in pool "+x.Pool)
+		return true
+	}
+	respond(w, http.StatusOK, Done{Index: v.Facts.Index, Message: rep.URL + " is " + where + ": nothing changed"})
+	return true
+}
+
+// actuated reports whether an actuator runs a committed replica: it would add what
+// is taken from it again. One that answers nobody may have lost its host, and its
+// actuator with it.
+func actuated(v *state.View, rep *state.Replica, now time.Time) bool {
+	if _, authority, _ := strings.Cut(rep.URL, "://"); string(rep.ID) == authority {
+		return false // an operator's: those are called as their URL
+	}
+	x := cmp.Or(v.Replica(rep.ID), at(v, rep.URL))
+	if x == nil {
+		return false
+	}
+	st, _ := stateOf(v, x, now)
+	return st != stateUnreachable
+}
