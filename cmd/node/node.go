@@ -86,6 +86,11 @@ func New(cfg Config, deps Deps) (n *Node, err error) {
 	if err := os.MkdirAll(cfg.Node.DataDir, 0o700); err != nil {
 		return n, fmt.Errorf("node.data_dir: %w", err)
 	}
+	unlock, err := lockDir(cfg.Node.DataDir)
+	if err != nil {
+		return n, err
+	}
+	n.closers = append(n.closers, unlock)
 	if n.id, err = loadID(cfg.Node.DataDir); err != nil {
 		return n, err
 	}
