@@ -104,6 +104,36 @@ func TestSkew(t *testing.T) {
 	f("nobody", 0)
 }
 
+// What was uneven is not any more once there is nothing to do.
+func TestSkewOfAPoolThatIsDone(t *testing.T) {
+	w := newWorld(t, 4)
+	rows := func(seq uint64, l state.Load) {
+		w.store.ApplyRows(state.Rows{Router: "b", Boot: 2, Seq: seq, Rows: []state.Row{{Replica: id(0), Load: l}}})
+	}
+	rows(1, state.Load{InFlight: 8, Prefill: 8, UncachedTokens: 40000})
+	for range 40 {
+		w.step(250 * time.Millisecond)
+	}
+	if got := w.pool().Skew; got < 3.9 {
+		t.Fatalf("all on one of four: skew %.2f", got)
+	}
+	rows(2, state.Load{InFlight: 8})
+	w.step(250 * time.Millisecond)
+	if got := w.pool().Skew; got < 3.9 {
+		t.Errorf("between two prompts: skew %.2f", got)
+	}
+	rows(3, state.Load{})
+	w.step(250 * time.Millisecond)
+	if got := w.pool().Skew; got != 1 {
+		t.Errorf("idle: skew %.2f, want 1", got)
+	}
+	rows(4, state.Load{InFlight: 1, Prefill: 1, UncachedTokens: 1})
+	w.step(250 * time.Millisecond)
+	if got := w.pool().Skew; got != 1 {
+		t.Errorf("next to nothing after that: skew %.2f, want 1", got)
+	}
+}
+
 func TestMetrics(t *testing.T) {
 	w := newWorld(t, 2)
 	w.report(0, failed, failed, failed)

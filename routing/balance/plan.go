@@ -119,18 +119,23 @@ func (b *breaker) slow(ramp time.Duration, now time.Time) float64 {
 }
 
 // planSkew smooths the queues and gives max over mean; 1 for a pool with next to
-// nothing queued, 0 for one without replicas in traffic.
+// nothing queued, 0 for one without replicas in traffic. Where nothing runs and
+// nothing waits, what was queued before is forgotten at once: it fades evenly, so
+// that its unevenness would long outlive it.
 func planSkew(members []*member, last, now time.Time) float64 {
 	keep := 0.0
 	if !last.IsZero() {
 		keep = fade(now.Sub(last), queueHalfLife)
 	}
 	sum, most, n := 0.0, 0.0, 0
+	idle := true
 	for _, m := range members {
-		queued := float64(m.view.Load().UncachedTokens)
+		load := m.view.Load()
+		queued := float64(load.UncachedTokens)
 		if rd := &m.view.Reading; rd.WaitingUncached > 0 && m.view.Fresh(now) {
 			queued += max(0, rd.WaitingUncached-float64(m.view.KnownAtReading.UncachedTokens))
 		}
+		idle = idle && load.InFlight == 0 && queued <= 0
 		b := &m.breaker
 		b.queue = keep*b.queue + (1-keep)*queued/max(1, m.rate)
 		if m.view.Draining || b.phase != closed {
@@ -140,9 +145,16 @@ func planSkew(members []*member, last, now time.Time) float64 {
 		most = max(most, b.queue)
 		n++
 	}
+	if idle {
+		for _, m := range members {
+			m.breaker.queue = 0
+		}
+	}
 	switch {
 	case n == 0:
 		return 0
+	case idle:
+		return 1
 	case sum/float64(n) < evenBelow:
 		return 1
 	}
