@@ -53,7 +53,7 @@ type router struct {
 	log    *logBuffer
 	cancel context.CancelFunc
 	done   sync.WaitGroup
-	hash   uint64                        // last mark made up
+	hash   atomic.Uint64                 // last mark made up
 	hold   atomic.Pointer[chan struct{}] // ops are not applied until it is closed
 }
 
@@ -115,7 +115,7 @@ func start(t *testing.T, o options) *router {
 		r.boot = r.boot*131 + state.BootID(c)
 	}
 	r.boot = r.boot*1000 + state.BootID(o.boots) + 1
-	r.hash = uint64(r.boot) << 20
+	r.hash.Store(uint64(r.boot) << 20)
 	clock := state.NewClock(r.boot, time.Now())
 	r.store = state.NewStore(state.Config{Self: r.id, Clock: clock, Pools: []state.PoolSpec{{Name: "p", Model: "m"}}})
 	var list []state.Replica
@@ -247,8 +247,7 @@ func (r *router) place(i, marks int) *sketch.Placement {
 
 func (r *router) prefix(marks int) (list []prefix.Mark, tokens []int32) {
 	for k := range marks {
-		r.hash++
-		list = append(list, prefix.Mark{Hash: r.hash * 0x9e3779b97f4a7c15, ASCII: uint32(k+1) * 400})
+		list = append(list, prefix.Mark{Hash: r.hash.Add(1) * 0x9e3779b97f4a7c15, ASCII: uint32(k+1) * 400})
 		tokens = append(tokens, int32(k+1)*100)
 	}
 	return list, tokens

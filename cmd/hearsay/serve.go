@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"time"
 
 	"github.com/rs/zerolog"
 	"github.com/spf13/cobra"
@@ -114,7 +113,6 @@ func newLogger(cfg node.LogConfig, w io.Writer) (zerolog.Logger, error) {
 		return zerolog.Nop(), fmt.Errorf("log.level: %w", err)
 	}
 	zerolog.SetGlobalLevel(level)
-	zerolog.DurationFieldUnit = time.Millisecond
 	if cfg.Format == "console" {
 		w = zerolog.ConsoleWriter{Out: w, TimeFormat: "15:04:05.000", NoColor: !isTerminal(w)}
 	}
