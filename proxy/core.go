@@ -171,6 +171,7 @@ type attempt struct {
 	sample    routing.Sample
 	began     time.Time
 	first     time.Time
+	nth       uint64 // its place among the picks remembered
 }
 
 // Admit finds the pool that serves a request and makes its prefix marks. Errors
@@ -264,7 +265,7 @@ func (j *Job) Next() (*state.ReplicaView, error) {
 		Replica: r.ID, Policy: j.choice.Policy, Reason: j.choice.Reason,
 		PromptTokens: j.choice.PromptTokens, MatchedTokens: j.choice.MatchedTokens, TTFT: j.choice.TTFT,
 	}
-	c.picks.note(&j.pick, &j.choice)
+	j.now.nth = c.picks.note(&j.pick, &j.choice)
 	return r, nil
 }
 
@@ -309,6 +310,7 @@ func (j *Job) First() {
 		return
 	}
 	a.first = j.core.now()
+	j.core.picks.first(a.nth, a.first.Sub(a.began))
 	a.ticket.FirstToken()
 	if a.placement != nil {
 		a.placement.First(a.first)

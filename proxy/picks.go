@@ -20,7 +20,8 @@ type Pick struct {
 	Reason        string          `json:"reason"`
 	PromptTokens  int             `json:"prompt_tokens"`
 	MatchedTokens int             `json:"matched_tokens"`
-	TTFT          time.Duration   `json:"ttft_ns"` // predicted
+	TTFT          time.Duration   `json:"ttft_ns"`                    // predicted
+	Observed      time.Duration   `json:"observed_ttft_ns,omitempty"` // from the pick to a stream's first token; 0 before it has come
 	Candidates    []CandidateInfo `json:"candidates"`
 }
 
@@ -29,8 +30,27 @@ type CandidateInfo struct {
 	Replica       state.ReplicaID `json:"replica"`
 	MatchedTokens int             `json:"matched_tokens"`
 	Score         float64         `json:"score"`
-	Terms         routing.Terms   `json:"terms"`              // milliseconds
+	Terms         Terms           `json:"terms"`
 	Excluded      string          `json:"excluded,omitempty"` // why it could not be picked
+}
+
+// Terms are routing.Terms with the names that they have in JSON: queued tokens,
+// streams, tokens/s, and the rest in milliseconds.
+type Terms struct {
+	Own       float64 `json:"own"`
+	Others    float64 `json:"others"`
+	Foreign   float64 `json:"foreign"`
+	Decode    float64 `json:"decode"`
+	Rate      float64 `json:"rate"`
+	Fixed     float64 `json:"fixed"`
+	Queue     float64 `json:"queue"`
+	Prefill   float64 `json:"prefill"`
+	Attention float64 `json:"attention"`
+	KV        float64 `json:"kv"`
+	Busy      float64 `json:"busy"`
+	Eviction  float64 `json:"eviction"`
+	Streams   float64 `json:"streams"`
+	SlowStart float64 `json:"slow_start"`
 }
 
 // maxRemembered bounds the candidates remembered per pick: the chosen one and the
@@ -39,25 +59,41 @@ const maxRemembered = 64
 
 // Picks remembers the latest picks. Safe for concurrent use.
 type Picks struct {
-	mu   sync.Mutex
-	ring []Pick // guarded by mu; buffers are reused
-	next int    // guarded by mu
+	mu    sync.Mutex
+	ring  []Pick // guarded by mu; buffers are reused
+	next  int    // guarded by mu
+	noted uint64 // guarded by mu; picks ever noted
 }
 
 func newPicks(n int) *Picks { return &Picks{ring: make([]Pick, n)} }
 
-// note remembers a pick.
-func (p *Picks) note(k *Pick, c *routing.Choice) {
+// note remembers a pick and returns the how manieth it is, from 1; 0 when none is
+// remembered.
+func (p *Picks) note(k *Pick, c *routing.Choice) uint64 {
 	if len(p.ring) == 0 {
-		return
+		return 0
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.noted++
 	slot := &p.ring[p.next]
 	p.next = (p.next + 1) % len(p.ring)
 	list := slot.Candidates[:0]
 	*slot = *k
 	slot.Candidates = appendCandidates(list, c)
+	return p.noted
+}
+
+// first notes when the first token of the pick that was noted as the nth came, after
+// it was picked. A pick that has been forgotten meanwhile is left alone.
+func (p *Picks) first(nth uint64, after time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	back := p.noted - nth
+	if nth == 0 || back >= uint64(len(p.ring)) {
+		return
+	}
+	p.ring[(p.next-1-int(back)+2*len(p.ring))%len(p.ring)].Observed = after
 }
 
 // appendCandidates copies the candidates of a choice, the chosen one first.
@@ -65,7 +101,7 @@ func appendCandidates(dst []CandidateInfo, c *routing.Choice) []CandidateInfo {
 	add := func(i int) {
 		k := &c.Candidates[i]
 		dst = append(dst, CandidateInfo{
-			Replica: k.Replica.ID, MatchedTokens: k.Matched, Score: k.Score, Terms: k.Terms, Excluded: k.Excluded,
+			Replica: k.Replica.ID, MatchedTokens: k.Matched, Score: k.Score, Terms: Terms(k.Terms), Excluded: k.Excluded,
 		})
 	}
 	if c.Chosen >= 0 && c.Chosen < len(c.Candidates) {

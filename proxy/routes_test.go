@@ -372,7 +372,7 @@ func TestShutdown(t *testing.T) {
 }
 
 func TestExplainAndPicks(t *testing.T) {
-	g := newRig(t, loopback{t}, handlers(says(jsonAnswer(500, `{}`)), says(jsonAnswer(200, good))))
+	g := newRig(t, loopback{t}, handlers(says(jsonAnswer(500, `{}`)), streams(role, word, done)))
 	x, err := g.srv.Core().Explain(context.Background(), "/v1/chat/completions", []byte(ask))
 	must(t, err)
 	if x.Replica != "e1" || x.Policy != "in_order" || x.Pool != "chat" || len(x.Candidates) != 2 || x.Marks == 0 || x.PromptTokens == 0 {
@@ -384,16 +384,29 @@ func TestExplainAndPicks(t *testing.T) {
 	if _, err := g.srv.Core().Explain(context.Background(), "/v1/chat/completions", []byte("{")); err == nil {
 		t.Error("a bad body was explained")
 	}
-	g.chat(ask, "x-request-id: one")
+	g.chat(askStream, "x-request-id: one")
 	picks := g.srv.Picks().Of("one")
 	if len(picks) != 2 || picks[0].Replica != "e1" || picks[1].Replica != "e2" || picks[1].Attempt != 2 || picks[1].Candidates[0].Replica != "e2" || picks[1].Candidates[1].Excluded != "tried" {
 		t.Errorf("picks %+v", picks)
+	}
+	if picks[0].Observed != 0 || picks[1].Observed <= 0 {
+		t.Errorf("first tokens after %v and %v; only the second attempt had one", picks[0].Observed, picks[1].Observed)
+	}
+	if raw, err := json.Marshal(picks[1]); err != nil || !strings.Contains(string(raw), `"slow_start":`) || strings.Contains(string(raw), `"Own"`) {
+		t.Errorf("terms are not in snake case: %s, %v", raw, err)
 	}
 	for range 2000 {
 		g.srv.Picks().note(&Pick{RequestID: "x"}, &g.srv.core.jobs.Get().(*Job).choice)
 	}
 	if len(g.srv.Picks().Of("one")) != 0 || len(g.srv.Picks().Of("x")) != 1024 || len(g.srv.Picks().Latest(5)) != 5 {
 		t.Error("the memory of picks is not bounded")
+	}
+	g.srv.Picks().first(1, time.Hour)
+	g.srv.Picks().first(2002, time.Minute)
+	for i, k := range g.srv.Picks().Latest(1024) {
+		if (i > 0 && k.Observed != 0) || (i == 0 && k.Observed != time.Minute) {
+			t.Fatalf("pick %d from the last had its first token after %v", i, k.Observed)
+		}
 	}
 	g.store.SetReplicas(state.SourceStatic, "chat", nil)
 	if x, err := g.srv.Core().Explain(context.Background(), "/v1/chat/completions", []byte(ask)); err != nil || x.Refused == "" {
