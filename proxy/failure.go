@@ -12,6 +12,7 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"github.com/hearsay-llm/hearsay/proxy/api"
+	"github.com/hearsay-llm/hearsay/routing"
 )
 
 // failure is how an attempt failed before anything of it reached the client: what
@@ -22,6 +23,8 @@ type failure struct {
 	reason  string        // label
 	wait    time.Duration // what to tell the client of a busy replica
 	asked   time.Duration // what it asked for itself; 0: it did not say
+	// unreached: there was no connection, so nothing was sent
+	unreached bool
 
 	// Either err, or the replica's own answer.
 	err    *api.Error
@@ -42,6 +45,18 @@ func broken(reason string, retry bool) *failure {
 	return &failure{outcome: OutcomeFailed, retry: retry, reason: reason, err: api.BadGateway(reason)}
 }
 
+// unreachable is a replica that no connection could be made to. Should no replica
+// have been reached, the client is told what it is told once that is known.
+func unreachable(reason string) *failure {
+	e := api.Unavailable("all_"+routing.ExcludedUnreachable, unreachableWait)
+	e.Message = "No replica of this model could be reached. Try again later."
+	return &failure{outcome: OutcomeFailed, retry: true, reason: reason, unreached: true, err: e}
+}
+
+// unreachableWait is when a client may ask again that met unreachable replicas
+// alone: by then they have been found out, or are back.
+const unreachableWait = 2 * time.Second
+
 // unsent is an attempt that brought no usable response head.
 func (r *request) unsent(err error) *failure {
 	reason := "transport"
@@ -54,7 +69,7 @@ func (r *request) unsent(err error) *failure {
 			err: api.Unavailable("connections", time.Second),
 		}
 	case errors.Is(err, errConnectTimeout):
-		f := broken("connect_timeout", true)
+		f := unreachable("connect_timeout")
 		f.outcome = OutcomeTimeout
 		return f
 	case errors.Is(err, errFirstByteTimeout), errors.Is(err, errIdleTimeout):
@@ -64,7 +79,7 @@ func (r *request) unsent(err error) *failure {
 	case errors.Is(err, errBadResponse):
 		reason = "bad_response"
 	case r.x.conn == nil:
-		reason = "connect"
+		return unreachable("connect")
 	}
 	return broken(reason, true)
 }

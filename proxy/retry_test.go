@@ -108,6 +108,44 @@ func TestNothingLeftToTry(t *testing.T) {
 	f("stream without an event", handlers(streams()), 502, `"code":"upstream_error"`, "")
 }
 
+// Replicas that are away, all of them, are no failed answer: 503 and when to ask
+// again. What one said that was reached comes first.
+func TestReplicasThatAreNotReached(t *testing.T) {
+	refuse := func(context.Context) error { return syscall.ECONNREFUSED }
+	silent := func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
+	breaks := func(*engine, *incoming) bool { return false }
+	busy := says(jsonAnswer(429, `{"error":{"message":"a"}}`, "Retry-After: 7"))
+	f := func(name string, status int, in, retryAfter string, shed float64, away []func(context.Context) error, handlers []func(*engine, *incoming) bool) {
+		t.Run(name, func(t *testing.T) {
+			g := newRig(t, loopback{t}, handlers, func(cfg *Config, s *poolSpec) {
+				s.ConnectTimeout = 20 * time.Millisecond
+				dial, n := cfg.Dial, new(atomic.Int32)
+				cfg.Dial = func(ctx context.Context, addr string) (net.Conn, error) {
+					if i := int(n.Add(1)); i <= len(away) && away[i-1] != nil {
+						return nil, away[i-1](ctx)
+					}
+					return dial(ctx, addr)
+				}
+			})
+			defer g.stop()
+			r := g.chat(ask)
+			if r.StatusCode != status || !strings.Contains(r.body, in) || r.Header.Get("Retry-After") != retryAfter {
+				t.Errorf("got %d %q %v", r.StatusCode, r.body, r.Header)
+			}
+			if got := g.metric("hearsay_shed_total", "pool", "chat", "reason", "all_unreachable"); got != shed {
+				t.Errorf("%v shed as unreachable, want %v", got, shed)
+			}
+		})
+	}
+	type dials = []func(context.Context) error
+	f("all refuse the connection", 503, `"code":"no_replica"`, "2", 1, dials{refuse, refuse}, handlers(breaks, breaks))
+	f("the only one does", 503, `"type":"server_error"`, "2", 1, dials{refuse}, handlers(breaks))
+	f("no connection in time", 503, `"code":"no_replica"`, "2", 1, dials{silent, refuse}, handlers(breaks, breaks))
+	f("one breaks, the other is away", 502, `"code":"upstream_error"`, "", 0, dials{nil, refuse}, handlers(breaks, breaks))
+	f("one is away, the other breaks", 502, `"code":"upstream_error"`, "", 0, dials{refuse, nil}, handlers(breaks, breaks))
+	f("one is busy, the other is away", 429, `"a"`, "7", 0, dials{nil, refuse}, handlers(busy, breaks))
+}
+
 func TestAttemptsAreBounded(t *testing.T) {
 	bad := says(jsonAnswer(500, `{"error":{"message":"x"}}`))
 	g := newRig(t, loopback{t}, handlers(bad, bad, says(jsonAnswer(200, good))))

@@ -66,7 +66,7 @@ func orDefault[T time.Duration | int](v, d T) T {
 // dispatch tries replicas until one answers or nothing is left to try. It returns
 // nil when an answer has been set up, and otherwise what to tell the client.
 func (r *request) dispatch() *failure {
-	var last *failure
+	var last, reached *failure
 	wait := time.Duration(0) // the least that busy replicas asked for
 	for {
 		replica, err := r.job.Next()
@@ -92,10 +92,19 @@ func (r *request) dispatch() *failure {
 			wait = f.wait
 		}
 		last = f
+		if !f.unreached {
+			reached = f
+		}
 		if !f.retry || r.call.cause() != nil ||
 			r.job.Attempts() >= orDefault(r.job.Pool().Spec.RetryAttempts, defaultAttempts) {
 			break
 		}
+	}
+	switch {
+	case last.unreached && reached != nil:
+		last = reached // what a replica said is worth more than that another is away
+	case last.unreached:
+		r.s.metrics.shed.WithLabelValues(r.pool, last.err.Reason).Inc()
 	}
 	if last.outcome == OutcomeBusy && wait > 0 {
 		last.wait = wait
