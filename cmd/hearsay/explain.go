@@ -5,10 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"sort"
+	"math"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/hearsay-llm/hearsay/routing"
 )
 
 // explained is what both kinds of explanation have in common.
@@ -23,15 +27,41 @@ type explained struct {
 	PromptTokens  int           `json:"prompt_tokens"`
 	MatchedTokens int           `json:"matched_tokens"`
 	TTFT          time.Duration `json:"ttft_ns"`
+	Observed      time.Duration `json:"observed_ttft_ns"`
 	Refused       string        `json:"refused"`
 	Candidates    []struct {
-		Replica       string  `json:"replica"`
-		MatchedTokens int     `json:"matched_tokens"`
-		Score         float64 `json:"score"`
-		Excluded      string  `json:"excluded"`
-		Terms         map[string]float64
+		Replica       string             `json:"replica"`
+		MatchedTokens int                `json:"matched_tokens"`
+		Score         float64            `json:"score"`
+		Excluded      string             `json:"excluded"`
+		Terms         map[string]float64 `json:"terms"`
 	} `json:"candidates"`
 }
+
+// termColumn is a column of explain's table.
+type termColumn struct{ key, head string }
+
+// scoreTerms add up to a score, loadTerms are what they were made of.
+var (
+	scoreTerms = []termColumn{
+		{"fixed", "fixed ms"},
+		{"queue", "queue ms"},
+		{"prefill", "prefill ms"},
+		{"attention", "attention ms"},
+		{"kv", "kv ms"},
+		{"busy", "busy ms"},
+		{"eviction", "eviction ms"},
+		{"streams", "streams ms"},
+		{"slow_start", "slow start ms"},
+	}
+	loadTerms = []termColumn{
+		{"own", "own tok"},
+		{"others", "others tok"},
+		{"foreign", "foreign tok"},
+		{"decode", "decode streams"},
+		{"rate", "rate tok/s"},
+	}
+)
 
 func newExplain() *cobra.Command {
 	a := &admin{}
@@ -40,7 +70,11 @@ func newExplain() *cobra.Command {
 		Use: "explain [REQUEST_ID]", Short: "Where a request would go and why, or where a past one went",
 		Long: `explain -f FILE shows where a request (a JSON body; - for standard input) would go now,
 without sending it. explain REQUEST_ID shows where a recent request went: ask the
-router that served it (its id is in the answer's x-request-id header).`,
+router that served it, soon after. Its id is in the answer's x-request-id header, and
+in the body of most engines' answers (chatcmpl-ID).
+
+The columns in ms add up to the score under the policy ttft; -o wide shows the load
+behind them. docs/operate.md explains them.`,
 		Args: positional,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			req := map[string]any{}
@@ -56,6 +90,13 @@ router that served it (its id is in the answer's x-request-id header).`,
 				req["path"], req["body"] = path, json.RawMessage(body)
 			case file == "" && len(args) == 1:
 				req["request_id"] = args[0]
+				id, stripped := answered(args[0])
+				if !stripped {
+					break
+				}
+				if _, err := a.call(cmd.Context(), "POST", "explain", req, nil); err != nil {
+					req["request_id"] = id
+				}
 			default:
 				return usageError{errors.New("give either -f FILE or a REQUEST_ID")}
 			}
@@ -76,7 +117,7 @@ router that served it (its id is in the answer's x-request-id header).`,
 				}
 			}
 			for i := range picks {
-				if err := picks[i].print(w); err != nil {
+				if err := picks[i].print(w, a.output); err != nil {
 					return err
 				}
 			}
@@ -89,37 +130,81 @@ router that served it (its id is in the answer's x-request-id header).`,
 	return cmd
 }
 
-func (e *explained) print(w io.Writer) error {
-	if e.RequestID != "" {
+// answered takes off what engines put before a request's id in their answers.
+func answered(id string) (request string, stripped bool) {
+	for _, p := range []string{"chatcmpl-", "cmpl-"} {
+		if rest, ok := strings.CutPrefix(id, p); ok && rest != "" {
+			return rest, true
+		}
+	}
+	return id, false
+}
+
+func (e *explained) print(w io.Writer, o outputFlag) error {
+	past := e.RequestID != ""
+	if past {
 		fmt.Fprintf(w, "request %s, attempt %d\n", e.RequestID, e.Attempt)
 	}
 	fmt.Fprintf(w, "pool %s, model %s, about %d prompt tokens\n", e.Pool, e.Model, e.PromptTokens)
+	verb := "goes"
+	if past {
+		verb = "went"
+	}
 	if e.Replica == "" {
 		fmt.Fprintf(w, "no replica: %s\n", e.Refused)
 	} else {
-		fmt.Fprintf(w, "goes to %s: policy %s, %s; %d tokens expected in its cache, first token after %s\n",
-			e.Replica, e.Policy, e.Reason, e.MatchedTokens, e.TTFT.Round(time.Millisecond))
+		fmt.Fprintf(w, "%s to %s: policy %s, %s; %d tokens expected in its cache, first token expected after %s%s\n",
+			verb, e.Replica, e.Policy, e.Reason, e.MatchedTokens, e.TTFT.Round(time.Millisecond), e.observed())
 	}
-	terms := map[string]bool{}
-	for _, c := range e.Candidates {
-		for k, v := range c.Terms {
-			if v != 0 {
-				terms[k] = true
-			}
-		}
+	if best, tied := e.tied(); tied {
+		fmt.Fprintf(w, "its score is within the tie band of the best, %.1f: among such replicas one is drawn at random\n", best)
 	}
-	names := make([]string, 0, len(terms))
-	for k := range terms {
-		names = append(names, k)
+	terms := scoreTerms
+	if o == outputWide {
+		terms = slices.Concat(scoreTerms, loadTerms)
 	}
-	sort.Strings(names)
-	t := newTable(append([]string{"replica", "score ms", "matched"}, append(names, "excluded")...)...)
+	head := []string{"replica", "score ms", "matched tok"}
+	for _, x := range terms {
+		head = append(head, x.head)
+	}
+	t := newTable(append(head, "excluded")...)
 	for _, c := range e.Candidates {
 		row := []any{c.Replica, fmt.Sprintf("%.1f", c.Score), c.MatchedTokens}
-		for _, n := range names {
-			row = append(row, fmt.Sprintf("%.1f", c.Terms[n]))
+		for _, x := range terms {
+			row = append(row, fmt.Sprintf("%.1f", c.Terms[x.key]))
 		}
 		t.row(append(row, c.Excluded)...)
 	}
 	return t.write(w)
+}
+
+// observed says when a past request's first token came.
+func (e *explained) observed() string {
+	switch {
+	case e.RequestID == "":
+		return ""
+	case e.Observed > 0:
+		return ", observed after " + e.Observed.Round(time.Millisecond).String()
+	}
+	return ", none observed (not streamed, failed, or under way)"
+}
+
+// tied says whether the policy passed over a better score, the best, because both
+// were as good as equal.
+func (e *explained) tied() (best float64, yes bool) {
+	if !slices.Contains([]string{routing.ReasonWarm, routing.ReasonCold, routing.ReasonSpill}, e.Reason) || e.Policy != routing.TTFT {
+		return 0, false
+	}
+	var chosen float64
+	best = math.Inf(1)
+	for _, c := range e.Candidates {
+		if c.Excluded != "" {
+			continue
+		}
+		if c.Replica == e.Replica {
+			chosen = c.Score
+		}
+		best = min(best, c.Score)
+	}
+	return best, chosen > best
 }

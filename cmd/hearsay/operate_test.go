@@ -96,7 +96,9 @@ func TestExplain(t *testing.T) {
 	e.wants(t, 0, "pool chat, model sim-70b", "goes to 127.0.0.1:", "policy ttft")
 	for _, x := range []result{e, callWith(t, hello, "explain", "-f", "-")} {
 		lines := strings.Split(x.out, "\n")
-		if !slices.ContainsFunc(lines, func(l string) bool { return strings.HasPrefix(l, "REPLICA ") && strings.Contains(l, "SCORE MS") }) {
+		if !slices.ContainsFunc(lines, func(l string) bool {
+			return strings.HasPrefix(l, "REPLICA ") && strings.Contains(l, "SCORE MS") && strings.Contains(l, "BUSY MS")
+		}) {
 			t.Errorf("no table of candidates:\n%s", x.out)
 		}
 		for _, id := range r.engines {
@@ -118,8 +120,9 @@ func TestExplain(t *testing.T) {
 	_, _ = io.Copy(io.Discard, resp.Body)
 	_ = resp.Body.Close()
 	id := resp.Header.Get("X-Request-Id")
-	call(t, "explain", id).wants(t, 0, "request "+id, "goes to")
-	call(t, "explain", "no-such-request").wants(t, 1, "remembers no pick")
+	call(t, "explain", id).wants(t, 0, "request "+id, "went to", "first token expected after", "observed")
+	call(t, "explain", "chatcmpl-"+id, "-o", "wide").wants(t, 0, "request "+id, "RATE TOK/S")
+	call(t, "explain", "no-such-request").wants(t, 1, "remembers no pick", "only the router that served it", "1,024")
 }
 
 func TestChangeARouter(t *testing.T) {

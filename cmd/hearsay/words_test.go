@@ -2,6 +2,8 @@ package main
 
 import (
 	"bytes"
+	"encoding/json"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -38,5 +40,31 @@ func TestConsoleLogKeepsColoursToTerminals(t *testing.T) {
 	log.Info().Str("replica", "e1").Msg("up")
 	if !strings.Contains(b.String(), "up") || strings.Contains(b.String(), "\x1b") {
 		t.Errorf("%q", b.String())
+	}
+}
+
+func TestExplainSaysWhenATieWasDrawn(t *testing.T) {
+	for name, f := range map[string]struct {
+		policy, chosen, excluded string
+		tied                     bool
+	}{
+		"the best was taken":             {"ttft", "e1", "", false},
+		"another as good as equal":       {"ttft", "e2", "", true},
+		"the better one could not be":    {"ttft", "e2", "tried", false},
+		"a policy that minimises no sum": {"session", "e2", "", false},
+	} {
+		raw := fmt.Sprintf(`{"request_id":"x","replica":%q,"policy":%q,"reason":"warm","ttft_ns":70000000,"observed_ttft_ns":81000000,"candidates":[
+			{"replica":"e1","score":73.4,"excluded":%q},{"replica":"e2","score":74.7}]}`, f.chosen, f.policy, f.excluded)
+		var e explained
+		if err := json.Unmarshal([]byte(raw), &e); err != nil {
+			t.Fatal(err)
+		}
+		var b strings.Builder
+		if err := e.print(&b, outputTable); err != nil {
+			t.Fatal(err)
+		}
+		if strings.Contains(b.String(), "within the tie band of the best, 73.4") != f.tied || !strings.Contains(b.String(), "after 70ms, observed after 81ms") {
+			t.Errorf("%s:\n%s", name, b.String())
+		}
 	}
 }

@@ -202,7 +202,7 @@ func (s *Server) explainRequest(w http.ResponseWriter, r *http.Request) {
 	if req.RequestID != "" {
 		past, ok := s.explain.Past(req.RequestID)
 		if !ok {
-			fail(w, http.StatusNotFound, "unknown", "this router remembers no pick for that request id: ask the router that served it, soon after")
+			fail(w, http.StatusNotFound, "unknown", "this router remembers no pick for that request id: only the router that served it does, among its last 1,024 picks")
 			return
 		}
 		respond(w, http.StatusOK, past)
