@@ -261,6 +261,7 @@ type Member struct {
 	Stream   bool      // a mesh stream exists
 	Heard    time.Time // last time anything of it came; zero: never
 	Degraded string    // empty: nothing wrong; else one of the reasons
+	JoinErr  string    // why the last attempt to make it a member again failed; empty: none did
 	Behind   uint64    // journal positions it was not told of yet
 
 	RowsAt time.Time     // last time rows of it came; zero: never
@@ -277,7 +278,7 @@ func (g *Gossip) Members() []Member {
 	}
 	head := g.index.Journal().Head()
 	list := []Member{self}
-	members := g.roster.snapshot()
+	members, failed := g.roster.snapshot(), g.roster.failures()
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for _, m := range members {
@@ -285,7 +286,8 @@ func (g *Gossip) Members() []Member {
 			ID: m.id, Name: m.meta.Name, State: m.state, Since: m.since, Addr: m.node.Address(),
 			MeshAddr: dialable(m.meta.MeshAddr, m.node.Addr), APIAddr: dialable(m.meta.APIAddr, m.node.Addr),
 			Boot: m.meta.Boot, Version: m.meta.Version, Scheme: m.meta.Scheme,
-			Heard: g.heard[m.id].at, Degraded: g.degraded(&m, now), RowsAt: g.heard[m.id].rowsAt, Delay: g.heard[m.id].delay,
+			JoinErr: failed[m.node.Address()],
+			Heard:   g.heard[m.id].at, Degraded: g.degraded(&m, now), RowsAt: g.heard[m.id].rowsAt, Delay: g.heard[m.id].delay,
 		}
 		if p := g.peers[m.id]; p != nil {
 			x.Stream = true

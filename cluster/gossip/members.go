@@ -81,6 +81,8 @@ type roster struct {
 	gone    []goneBoot                 // guarded by mu; deaths not yet acted on
 	warned  map[string]time.Time       // guarded by mu
 	hints   map[state.RouterID]string  // guarded by mu; where peers with a stream say they are
+	asked   map[string]bool            // guarded by mu; addresses of the configured peers
+	failed  map[string]string          // guarded by mu; why the last join of an address failed
 }
 
 type goneBoot struct {
@@ -193,11 +195,8 @@ func (r *roster) join(target string) {
 	if list == nil {
 		return
 	}
-	if _, err := list.Join([]string{target}); err != nil {
-		r.log.Debug().Err(err).Str("addr", target).Msg("join attempt")
-		return
-	}
-	r.log.Info().Str("addr", target).Msg("joined")
+	_, err := list.Join([]string{target})
+	r.joinResult(target, err)
 }
 
 // targets are the addresses, as ip:port, worth a join attempt now.
@@ -205,6 +204,7 @@ func (r *roster) targets(ctx context.Context) []string {
 	rctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
 	var list []string
+	unresolved := map[string]string{}
 	for _, addr := range r.cfg.Join {
 		host, port, err := net.SplitHostPort(addr)
 		if err != nil {
@@ -216,6 +216,7 @@ func (r *roster) targets(ctx context.Context) []string {
 		}
 		ips, err := r.cfg.Resolve(rctx, host)
 		if err != nil {
+			unresolved[addr] = fmt.Sprintf("the name %s does not resolve", host)
 			r.warn("resolve "+host, func(e *zerolog.Event) { e.Err(err).Str("addr", addr).Msg("peer's name does not resolve") })
 			continue
 		}
@@ -223,6 +224,7 @@ func (r *roster) targets(ctx context.Context) []string {
 			list = append(list, net.JoinHostPort(ip, port))
 		}
 	}
+	r.ask(list, unresolved)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.list == nil {

@@ -25,6 +25,7 @@ func (s *Server) status(w http.ResponseWriter, _ *http.Request) {
 			out.Warn = append(out.Warn, fmt.Sprintf("router %s: %s", known.of(m.ID), m.Degraded))
 		}
 	}
+	out.Warn = append(out.Warn, info.Warnings...)
 	switch {
 	case info.Raft.ClusterID == "":
 		out.Warn = append(out.Warn, "the cluster is not founded yet: requests are served, edits get 503")

@@ -14,6 +14,8 @@ type Info struct {
 	Cluster string        `json:"cluster"`
 	Sharing bool          `json:"sharing"`
 	Raft    Raft          `json:"raft"`
+
+	Warnings []string `json:"-"` // for Status
 }
 
 // Raft is how agreement stands, as this router knows it. Routers are named by id;
