@@ -32,17 +32,18 @@ type book struct {
 	cfg   *Config
 	start time.Time
 
-	mu       sync.Mutex // guards all below
-	samples  []sample
-	sent     int
-	blocked  int // sends that found no free slot
-	sending  bool
-	errors   int
-	prompt   int64
-	cached   int64
-	cacheNum int // requests whose cached tokens are known
-	ttft     histogram
-	examples map[Kind]string
+	mu        sync.Mutex // guards all below
+	samples   []sample
+	sent      int
+	blocked   int // sends that found no free slot
+	sending   bool
+	errors    int
+	cancelled int
+	prompt    int64
+	cached    int64
+	cacheNum  int // requests whose cached tokens are known
+	ttft      histogram
+	examples  map[Kind]string
 }
 
 func newBook(cfg *Config, start time.Time) *book {
@@ -93,6 +94,7 @@ func (b *book) end(req *traces.Request, target int, due, ready time.Time, o outc
 	case OK:
 		b.ttft.add(s.ttft.Seconds())
 	case Cancelled:
+		b.cancelled++
 	default:
 		b.errors++
 		if b.examples[o.kind] == "" {
@@ -110,14 +112,16 @@ func (b *book) end(req *traces.Request, target int, due, ready time.Time, o outc
 
 // Snapshot is how far a replay is.
 type Snapshot struct {
-	Elapsed  time.Duration // wall-clock
-	Sent     int           // requests begun
-	Done     int           // requests ended, in whatever way
-	Errors   int           // of those, neither ok nor cancelled
-	InFlight int
-	Sending  bool     // there is more to send
-	TTFT     float64  // running median in the engine's seconds, within 5 %
-	HitRate  *float64 // cached over prompt tokens so far; nil while no engine reported cached tokens
+	Elapsed time.Duration // wall-clock
+	Sent    int           // requests begun
+	Done    int           // requests ended, in whatever way
+	Errors  int           // of those, neither ok nor cancelled
+	// Unfinished is how many of those were cancelled when the replay was stopped.
+	Unfinished int
+	InFlight   int
+	Sending    bool     // there is more to send
+	TTFT       float64  // running median in the engine's seconds, within 5 %
+	HitRate    *float64 // cached over prompt tokens so far; nil while no engine reported cached tokens
 	// ETA is the estimated wall-clock time until the last request is sent; 0 when unknown or past.
 	ETA time.Duration
 }
@@ -126,7 +130,7 @@ func (b *book) snapshot(now time.Time) Snapshot {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	s := Snapshot{
-		Elapsed: now.Sub(b.start), Sent: b.sent, Done: len(b.samples), Errors: b.errors,
+		Elapsed: now.Sub(b.start), Sent: b.sent, Done: len(b.samples), Errors: b.errors, Unfinished: b.cancelled,
 		InFlight: b.sent - len(b.samples), Sending: b.sending, TTFT: b.ttft.median() * b.cfg.Speed,
 	}
 	if b.cacheNum > 0 {

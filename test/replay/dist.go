@@ -1,11 +1,12 @@
 package replay
 
 import (
+	"encoding/json"
 	"math"
 	"slices"
 )
 
-// Dist sums up a set of values: times in seconds, tokens as counts. All fields are 0 when Count is.
+// Dist sums up a set of values: times in seconds, tokens as counts. All fields are 0 when Count is, and null in JSON.
 type Dist struct {
 	Count int     `json:"count"`
 	Mean  float64 `json:"mean"`
@@ -13,6 +14,22 @@ type Dist struct {
 	P90   float64 `json:"p90"`
 	P99   float64 `json:"p99"`
 	Max   float64 `json:"max"`
+}
+
+// MarshalJSON writes null for what has no values: a reader must not take it for a time of 0.
+func (d Dist) MarshalJSON() ([]byte, error) {
+	type plain Dist // without this method
+	if d.Count > 0 {
+		return json.Marshal(plain(d))
+	}
+	return json.Marshal(struct {
+		Count int  `json:"count"`
+		Mean  *int `json:"mean"`
+		P50   *int `json:"p50"`
+		P90   *int `json:"p90"`
+		P99   *int `json:"p99"`
+		Max   *int `json:"max"`
+	}{})
 }
 
 // newDist sorts values in place.

@@ -52,7 +52,10 @@ func showSnapshot(cfg *Config, s Snapshot, last bool) {
 
 // String is the progress line without a line end.
 func (s Snapshot) String() string {
-	line := fmt.Sprintf("%s  sent %d  done %d  running %d  errors %d", clock(s.Elapsed), s.Sent, s.Done, s.InFlight, s.Errors)
+	line := fmt.Sprintf("%s  sent %d  done %d  running %d  errors %d", clock(s.Elapsed), s.Sent, s.Done-s.Unfinished, s.InFlight, s.Errors)
+	if s.Unfinished > 0 {
+		line += fmt.Sprintf("  unfinished %d", s.Unfinished)
+	}
 	if s.TTFT > 0 {
 		line += "  TTFT p50 " + seconds(s.TTFT)
 	}

@@ -259,3 +259,44 @@ func TestTimesReadWell(t *testing.T) {
 		t.Errorf("clock reads %s", got)
 	}
 }
+
+func TestWhatWasNotMeasuredIsNotZero(t *testing.T) {
+	r := &Report{Sent: 1, Errors: 1, TargetRows: []Row{{Name: "http://t", Requests: 1, Errors: 1}}, ErrorsByKind: map[Kind]int{}}
+	var text strings.Builder
+	if err := r.WriteText(&text); err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(text.String()) {
+		if strings.HasPrefix(line, "http://t") && !slices.Equal(strings.Fields(line), []string{"http://t", "1", "1", "-", "-", "unknown"}) {
+			t.Errorf("a target without a time: %q", line)
+		}
+	}
+	raw, err := json.Marshal(r)
+	if err != nil || !strings.Contains(string(raw), `"ttft_s":{"count":0,"mean":null,"p50":null,`) {
+		t.Errorf("%s, %v", raw, err)
+	}
+	var back Report
+	if err := json.Unmarshal(raw, &back); err != nil || back.TTFT != (Dist{}) {
+		t.Errorf("%+v, %v", back.TTFT, err)
+	}
+}
+
+func TestTheEndOfAnInterruptedReplayCountsTheUnfinished(t *testing.T) {
+	s := Snapshot{Sent: 100, Done: 100, Unfinished: 72}
+	if got, want := s.String(), "0:00  sent 100  done 28  running 0  errors 0  unfinished 72"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
+
+func TestAFewLateRequestsSayNothingOfTheClient(t *testing.T) {
+	for count, want := range map[int]bool{2: false, 100: true} {
+		r := &Report{Lateness: Dist{Count: count, P50: 1, P99: 1}, Raw: Times{TTFT: Dist{Count: count, P50: 1}}}
+		var text strings.Builder
+		if err := r.WriteText(&text); err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Contains(text.String(), "fell behind"); got != want {
+			t.Errorf("%d requests: noted %v, want %v", count, got, want)
+		}
+	}
+}

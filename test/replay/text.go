@@ -13,6 +13,9 @@ import (
 // lateShare is the client's own delay, as a share of the median TTFT, from which the figures are called into question.
 const lateShare = 0.1
 
+// lateLeast is how many requests it takes to judge the client by its latest ones: the first opens connections.
+const lateLeast = 100
+
 // WriteText writes the report as a person reads it.
 func (r *Report) WriteText(w io.Writer) error {
 	t := &table{w: tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)}
@@ -65,7 +68,7 @@ func (r *Report) WriteText(w io.Writer) error {
 // notes says what a reader must know before trusting the figures.
 func (r *Report) notes(t *table) {
 	t.line("sending: p50 %s, p99 %s after each request was due by the trace (wall clock; not part of the times above)", seconds(r.Lateness.P50), seconds(r.Lateness.P99))
-	if r.Lateness.P99 > lateShare*r.Raw.TTFT.P50 && r.Lateness.P99 > 0.001 {
+	if r.Lateness.Count >= lateLeast && r.Lateness.P99 > lateShare*r.Raw.TTFT.P50 && r.Lateness.P99 > 0.001 {
 		t.line("note: this client fell behind the trace: 1 of 100 requests left more than %s late, over %.0f %% of the median TTFT (%s on the wall clock).",
 			seconds(r.Lateness.P99), 100*lateShare, seconds(r.Raw.TTFT.P50))
 		t.line("      The target saw a gentler load than the trace's. Replay at a lower speed or rate, or from a machine of its own.")
@@ -154,7 +157,11 @@ func (t *table) rows(kind string, rows []Row) {
 	}
 	t.row(kind, "requests", "errors", "TTFT p50", "TTFT p99", "hit rate")
 	for _, r := range rows {
-		t.row(r.Name, n(r.Requests), n(r.Errors), seconds(r.TTFT.P50), seconds(r.TTFT.P99), percent(r.HitRate))
+		p50, p99 := "-", "-"
+		if r.TTFT.Count > 0 {
+			p50, p99 = seconds(r.TTFT.P50), seconds(r.TTFT.P99)
+		}
+		t.row(r.Name, n(r.Requests), n(r.Errors), p50, p99, percent(r.HitRate))
 	}
 	t.line("")
 }
