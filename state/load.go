@@ -106,6 +106,10 @@ type Reading struct {
 	Queries, Hits   float64 // prefix cache counters in tokens, cumulative
 	Processed       float64 // prompt tokens since the process began, cumulative
 	Adapters        []string
+	// Models are the names that the engine serves, adapters' included; none where it
+	// is not known or any name will do. Only the reader knows: readings carry none to
+	// other routers.
+	Models []string
 }
 
 // UnknownReading returns a reading in which every figure is unknown.

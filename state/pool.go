@@ -1,6 +1,8 @@
 package state
 
 import (
+	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -73,6 +75,16 @@ func (p *PoolSpec) UpstreamName() string {
 		return p.UpstreamModel
 	}
 	return p.Model
+}
+
+// Misnamed says, for people, that a reading's engine does not serve the pool's model
+// under the name that it will be asked for; empty if it does, or may.
+func (p *PoolSpec) Misnamed(r *Reading) string {
+	name := p.UpstreamName()
+	if len(r.Models) == 0 || slices.Contains(r.Models, name) {
+		return ""
+	}
+	return fmt.Sprintf("does not serve %q, it serves %s", name, strings.Join(r.Models, ", "))
 }
 
 // Source says who told us that a replica exists.

@@ -303,5 +303,13 @@ func (l *Loop) tell(p *process, list []state.Reading) {
 		l.log.Warn().Str("replica", id).Str("err", r.Err).Msg("replica can't be read")
 	default:
 		l.log.Info().Str("replica", id).Str("engine", string(r.Kind)).Msg("replica is read")
+		for _, pool := range l.store.View().Pools {
+			if len(p.views) == 0 || pool.Spec.Name != p.views[0].Pool {
+				continue
+			}
+			if what := pool.Spec.Misnamed(r); what != "" {
+				l.log.Warn().Str("replica", id).Msg("engine " + what)
+			}
+		}
 	}
 }

@@ -1,9 +1,11 @@
 package observe
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -38,6 +40,35 @@ func TestAloneReadsAll(t *testing.T) {
 			}
 		}
 	})
+}
+
+// An engine that serves another model than its pool's is named once in the log.
+func TestEngineOfAnotherModelIsNamed(t *testing.T) {
+	said := func(models ...string) string {
+		var out bytes.Buffer
+		synctest.Test(t, func(t *testing.T) {
+			e, s := newEngines(), store("r1", 1, "a")
+			spec := s.View().Pools[0].Spec
+			spec.Model = "default"
+			s.SetPools([]state.PoolSpec{spec})
+			e.next["a"] = state.Reading{Replica: "a", OK: true, Running: -1, Waiting: -1, Models: models}
+			l := New(Config{Self: "r1"}, s, e, newCache(), func(state.Reading) {}, zerolog.New(&out).Level(zerolog.WarnLevel))
+			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+			defer cancel()
+			if err := l.Run(ctx); err != nil {
+				t.Fatal(err)
+			}
+		})
+		return out.String()
+	}
+	if s := said("llama-3.1-8b", "sql"); strings.Count(s, `does not serve \"default\", it serves llama-3.1-8b, sql`) != 1 {
+		t.Errorf("said %q", s)
+	}
+	for _, models := range [][]string{nil, {"default"}, {"sql", "default"}} {
+		if s := said(models...); s != "" {
+			t.Errorf("%q: said %q", models, s)
+		}
+	}
 }
 
 // Where there is work readings are frequent, from the moment it begins; where it

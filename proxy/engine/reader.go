@@ -44,6 +44,9 @@ type profile struct {
 	noSlots      bool // llama.cpp: started with --no-slots
 	clock        offset
 	clockChecked bool
+
+	models      []string // that it serves; none = not known
+	modelsAsked bool
 }
 
 // another is the profile of a new process at the same place: only the host's clock
@@ -160,6 +163,7 @@ func (s *session) read() {
 			s.err = s.readGeneric()
 		}
 	}
+	s.noteModels(kind)
 	for i := range s.out {
 		s.finish(&s.out[i], kind)
 	}
@@ -172,7 +176,7 @@ func (s *session) finish(r *state.Reading, kind state.EngineKind) {
 		r.Version = s.p.version
 	}
 	if s.err == nil {
-		r.OK = true
+		r.OK, r.Models = true, s.p.models
 		if r.Started > 0 {
 			s.p.started = r.Started
 			r.Uptime = s.p.uptime(r.Started, s.at)
