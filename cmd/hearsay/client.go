@@ -98,6 +98,9 @@ func (a *admin) call(ctx context.Context, method, path string, body, out any) ([
 		if errors.As(err, &op) && op.Op == "dial" {
 			return nil, fmt.Errorf("no router answers at %s (%v): start one with 'hearsay serve', or name another's admin address with --server", a.server, op.Err)
 		}
+		if errors.Is(err, http.ErrSchemeMismatch) {
+			return nil, fmt.Errorf("%s speaks plain HTTP: give it as --server http://%s", a.server, u.Host)
+		}
 		return nil, fmt.Errorf("ask %s: %w", a.server, err)
 	}
 	defer func() { _ = resp.Body.Close() }()

@@ -1,10 +1,12 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"os"
 	"strings"
+	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -31,8 +33,13 @@ tells what it received and executed.`,
 				addr = fmt.Sprintf("127.0.0.1:%d", port)
 			}
 			ln, err := net.Listen("tcp", addr)
-			if err != nil {
+			switch _, _, malformed := net.SplitHostPort(addr); {
+			case malformed != nil:
+				return usageError{fmt.Errorf("--listen: %q is not host:port, such as 127.0.0.1:8000", addr)}
+			case errors.Is(err, syscall.EADDRINUSE):
 				return fmt.Errorf("listen on %s: %w: choose another with --port", addr, err)
+			case err != nil:
+				return fmt.Errorf("listen on %s: %w", addr, err)
 			}
 			fmt.Fprintf(os.Stderr, "simulated %s engine, model %s, %d KV tokens, profile %s at speed %g: http://%s\n",
 				cfg.Kind, cfg.Model, cfg.KVTokens, cfg.Profile, cfg.Speed, ln.Addr())

@@ -75,6 +75,16 @@ router picks as well as one that knows everything.
 	}
 	root.SetHelpCommandGroupID("files")
 	root.SetCompletionCommandGroupID("files")
+	root.InitDefaultCompletionCmd()
+	for _, c := range root.Commands() {
+		if c.Name() != "completion" {
+			continue
+		}
+		c.Args, c.RunE = positional, help // the library's own takes any word and does nothing
+		for _, shell := range c.Commands() {
+			shell.Args = positional
+		}
+	}
 	return root
 }
 

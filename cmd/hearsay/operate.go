@@ -6,6 +6,7 @@ import (
 	"net/url"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -122,7 +123,14 @@ func newScale() *cobra.Command {
 		Long: `Without --to, scale shows the pools' targets. With --to N the operator's target wins
 over the autoscaler until 'scale POOL --release'. 'hearsay scale log' shows what became
 of it.`,
-		Args: positional,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 2 {
+				if _, err := strconv.ParseUint(args[1], 10, 31); err == nil {
+					return usageError{fmt.Errorf("%q is one argument too many: did you mean %s %s --to %s?", args[1], cmd.CommandPath(), args[0], args[1])}
+				}
+			}
+			return positional(cmd, args)
+		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			set := cmd.Flags().Changed("to")
 			if (set || release) && len(args) == 0 {

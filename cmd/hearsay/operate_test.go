@@ -194,6 +194,7 @@ func TestChangeARouter(t *testing.T) {
 func TestServersThatAreNone(t *testing.T) {
 	ln := httptest.NewServer(http.NotFoundHandler())
 	call(t, "status", "--server", ln.URL).wants(t, 1, "404", "is it a hearsay admin address?")
+	call(t, "status", "--server", strings.Replace(ln.URL, "http:", "https:", 1)).wants(t, 1, "speaks plain HTTP: give it as --server "+ln.URL)
 	gone := ln.URL
 	ln.Close()
 	call(t, "status", "--server", gone).wants(t, 1, "no router answers at "+gone, "hearsay serve", "--server")

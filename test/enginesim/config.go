@@ -130,7 +130,7 @@ func (c Config) Validate() error {
 			errs = append(errs, fmt.Errorf(format, args...))
 		}
 	}
-	check(c.Kind == VLLM || c.Kind == SGLang || c.Kind == LlamaCpp, "kind: unknown %q", c.Kind)
+	check(c.Kind == VLLM || c.Kind == SGLang || c.Kind == LlamaCpp, "kind: unknown %q: use %s, %s or %s", c.Kind, VLLM, SGLang, LlamaCpp)
 	check(c.Model != "", "model: empty")
 	for i, a := range c.Adapters {
 		check(a != "" && a != c.Model && !slices.Contains(c.Adapters[:i], a), "adapters: %q is empty, the model or given twice", a)
