@@ -26,6 +26,7 @@ func (s *Server) status(w http.ResponseWriter, _ *http.Request) {
 		}
 	}
 	out.Warn = append(out.Warn, info.Warnings...)
+	out.Warn = append(out.Warn, misnamed(s.node.View())...)
 	switch {
 	case info.Raft.ClusterID == "":
 		out.Warn = append(out.Warn, "the cluster is not founded yet: requests are served, edits get 503")
