@@ -42,7 +42,11 @@ func (c *slotCache) serve(prompt, whole []uint64, promptTokens int) (cached int)
 }
 
 func TestPredictionAgainstExactSlots(t *testing.T) {
-	for _, slots := range []int{1, 4, 8, 16} {
+	counts := []int{1, 4, 8, 16}
+	if underRace {
+		counts = counts[1:2]
+	}
+	for _, slots := range counts {
 		for _, routers := range []int{1, 3} {
 			if routers > slots {
 				continue // one slot, retaken before the news of it is there
