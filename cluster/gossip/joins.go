@@ -106,12 +106,15 @@ func (r *roster) ask(addrs []string, unresolved map[string]string) {
 	}
 }
 
+// SecretsDiffer is why a join fails where both have secrets and none in common.
+const SecretsDiffer = "it has another secret than this router (cluster.secret_file)"
+
 // joinCauses are memberlist's words for what goes wrong, and what they mean.
 var joinCauses = []struct{ text, why string }{
 	{"connection refused", "connection refused"},
 	{"remote state is encrypted and encryption is not configured", "it asks for a secret, cluster.secret_file is not set here"},
 	{"encryption is configured but remote state is not encrypted", "it has no secret, this router has one (cluster.secret_file)"},
-	{"o installed keys could decrypt", "it has another secret than this router (cluster.secret_file)"},
+	{"o installed keys could decrypt", SecretsDiffer},
 	{"received invalid msgType", "it is no router's cluster address"},
 	{"i/o timeout", "it does not answer"},
 	{"deadline exceeded", "it does not answer"},

@@ -23,9 +23,6 @@ func newConfig() *cobra.Command {
 			if len(cfg.Pools) == 0 {
 				return fmt.Errorf("%s: pools: is missing: a router needs at least one", args[0])
 			}
-			if err := cfg.CheckFiles(); err != nil {
-				return fmt.Errorf("%s: %w", args[0], err)
-			}
 			replicas := 0
 			for _, p := range cfg.Pools {
 				replicas += len(p.Replicas)

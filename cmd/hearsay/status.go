@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"maps"
@@ -68,6 +69,7 @@ func printStatus(w io.Writer, s *console.Status, wide bool) error {
 	line("raft", "%s", agreement(&r.Raft))
 	if wide {
 		line("ids", "router %s, boot %s, leader %s, epoch %d, voters %s", r.ID, r.Boot, orNone(r.Raft.Leader), r.Raft.Epoch, orNone(strings.Join(r.Raft.Voters, " ")))
+		line("secrets", "%s", orNone(strings.Join(r.Secrets, " ")))
 	}
 	printFigures(line, &s.Figures, s.Members > 1)
 	fmt.Fprintln(w)
@@ -104,7 +106,12 @@ func agreement(r *console.Raft) string {
 	if r.Leader == "" {
 		leader = "no leader"
 	}
-	if r.Role == "learner" {
+	switch {
+	case r.Role == "learner" && r.ClusterID == "":
+		return "learner: no cluster is formed yet"
+	case r.Role == "learner" && r.Leader == "":
+		return fmt.Sprintf("learner, no leader, facts at %d: no voter that is alive is known here", r.Facts)
+	case r.Role == "learner":
 		return fmt.Sprintf("learner, %s, facts at %d (not one of the voters: ask one of them who they are)", leader, r.Facts)
 	}
 	return fmt.Sprintf("%s, %s, term %d, facts at %d, voters %s", r.Role, leader, r.Term, r.Facts, orNone(strings.Join(r.VoterNames, " ")))
@@ -194,7 +201,7 @@ func newMembers() *cobra.Command {
 					if m.Self {
 						heard, delay = "self", "-"
 					}
-					t.row(shown[i], m.State, role, m.API, m.Cluster, m.Mesh, heard, delay, m.InFlight, m.Facts, m.Degraded, m.ID, m.Boot)
+					t.row(shown[i], m.State, role, m.API, m.Cluster, m.Mesh, heard, delay, m.InFlight, m.Facts, cmp.Or(m.Trouble, m.Degraded), m.ID, m.Boot)
 				}
 				return t.write(w)
 			})

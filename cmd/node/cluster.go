@@ -27,7 +27,8 @@ func (n *Node) newCluster() error {
 	if err != nil {
 		return fmt.Errorf("cluster.secret_file: %w", err)
 	}
-	n.keys = keys
+	n.keep(keys)
+	n.warnReadable("cluster.secret_file", n.cfg.Cluster.SecretFile)
 	members, err := n.listen("listen.cluster", n.cfg.Listen.Cluster)
 	if err != nil {
 		return err

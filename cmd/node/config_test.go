@@ -120,8 +120,9 @@ func TestExamplesLoad(t *testing.T) {
 		t.Fatalf("no examples: %v", err)
 	}
 	for _, f := range files {
-		if _, err := Load(f, nil); err != nil {
-			t.Error(err)
+		v := &faults{file: f}
+		if _, err := read(f, nil, v); err != nil || v.err() != nil {
+			t.Error(err, v.err())
 		}
 	}
 }

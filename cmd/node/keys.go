@@ -88,8 +88,15 @@ func (n *Node) setKeys(list [][]byte) error {
 	if err := n.gossip.SetSecrets(list); err != nil {
 		return err
 	}
-	n.keys = list
+	n.keep(list)
 	return nil
+}
+
+// keep remembers the secrets in use.
+func (n *Node) keep(list [][]byte) {
+	n.keys = list
+	prints := fingerprints(list)
+	n.prints.Store(&prints)
 }
 
 // fingerprints name secrets without telling them.

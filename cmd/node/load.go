@@ -14,8 +14,18 @@ import (
 // form of os.Environ. The error names the file, and every fault found with its
 // line or variable, its key, and what is expected.
 func Load(path string, environ []string) (Config, error) {
-	cfg := Defaults()
 	v := &faults{file: path}
+	cfg, err := read(path, environ, v)
+	if err != nil {
+		return cfg, err
+	}
+	cfg.here(v, environ)
+	return cfg, v.err()
+}
+
+// read is Load without a look at what the machine has.
+func read(path string, environ []string, v *faults) (Config, error) {
+	cfg := Defaults()
 	if path != "" {
 		b, err := os.ReadFile(path)
 		if err != nil {
@@ -28,7 +38,7 @@ func Load(path string, environ []string) (Config, error) {
 	cfg.Finish()
 	cfg.noZeros(zeros, v)
 	cfg.validate(v)
-	return cfg, v.err()
+	return cfg, nil
 }
 
 // zeros are the pools' numbers that the file gives as 0.

@@ -54,7 +54,8 @@ type Node struct {
 	console *console.Server
 	meter   *meter
 	opinion *opinions
-	keys    [][]byte // shared, the one to use first; only newCluster and watchKeys touch it
+	prints  atomic.Pointer[[]string] // fingerprints of keys, for everybody
+	keys    [][]byte                 // shared, the one to use first; only newCluster and watchKeys touch it
 
 	apiListener, adminListener net.Listener
 	clusterAddr                string // where others reach memberlist; the mesh is on the next port
@@ -190,6 +191,7 @@ func (n *Node) newConsole() (err error) {
 			return fmt.Errorf("admin.token_file: %w", err)
 		}
 		token = string(list[0])
+		n.warnReadable("admin.token_file", f)
 	}
 	n.console = console.New(console.Config{
 		Listener: n.adminListener, Token: token, Log: n.log,

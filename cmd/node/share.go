@@ -119,12 +119,12 @@ func (n *Node) Members() []console.Member {
 	for _, p := range n.mesh.Status() {
 		rtts[p.ID] = p.RTT
 	}
-	out := []console.Member{}
+	out, secrets := []console.Member{}, n.secretPrints()
 	for _, m := range n.gossip.Members() {
 		row := console.Member{
 			ID: string(m.ID), Name: m.Name, State: string(m.State), Self: m.Self,
 			Leader: m.ID == raft.Leader, Voter: voters[m.ID], API: m.APIAddr, Cluster: m.Addr,
-			Boot: m.Boot.String(), Mesh: "down", HeardMS: age(m.Heard, now), DelayMS: -1, Degraded: m.Degraded,
+			Boot: m.Boot.String(), Mesh: "down", HeardMS: age(m.Heard, now), DelayMS: -1, Degraded: m.Degraded, Trouble: trouble(&m, secrets),
 		}
 		switch {
 		case row.Leader:

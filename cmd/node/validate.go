@@ -1,7 +1,9 @@
 package node
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"net/netip"
 	"net/url"
@@ -95,10 +97,9 @@ func (c *Config) validate(v *faults) {
 	})
 }
 
-// CheckFiles reports which of the files that the configuration names can't be used
-// on this machine.
-func (c *Config) CheckFiles() error {
-	v := &faults{}
+// here reports what the configuration names and this machine lacks: files, and
+// variables of the environment.
+func (c *Config) here(v *faults, environ []string) {
 	for _, f := range []struct {
 		key, path string
 		most      int
@@ -107,10 +108,19 @@ func (c *Config) CheckFiles() error {
 		{"admin.token_file", c.Admin.TokenFile, 1},
 	} {
 		if _, err := readSecrets(f.path, f.most); err != nil {
+			if errors.Is(err, fs.ErrNotExist) {
+				v.add(f.key, "%s does not exist: make it: openssl rand -hex 32 > %s", f.path, f.path)
+				continue
+			}
 			v.add(f.key, "%v", err)
 		}
 	}
-	return v.err()
+	for i := range c.Pools {
+		name := c.Pools[i].APIKeyEnv
+		if name != "" && !slices.ContainsFunc(environ, func(s string) bool { return strings.HasPrefix(s, name+"=") }) {
+			v.add(fmt.Sprintf("pools[%d].api_key_env", i), "%s is not set in the environment: it holds the engines' API key", name)
+		}
+	}
 }
 
 // ports reports listen addresses that take each other's port. The mesh is on the

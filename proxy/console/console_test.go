@@ -457,3 +457,30 @@ func TestOpenAPIMatches(t *testing.T) {
 		}
 	}
 }
+
+// A dead router is named, and others' load is nobody's when there are none.
+func TestStatusNamesTheDead(t *testing.T) {
+	n := newFake()
+	n.members = []Member{
+		{ID: "r1", Name: "one", State: "alive", Self: true},
+		{ID: "r2", Name: "two", State: "dead", HeardMS: 12_300},
+		{ID: "r3", Name: "three", State: "left"},
+		{ID: "r4", Name: "four", State: "dead", Degraded: "not_member", Trouble: "no member any more"},
+	}
+	var st Status
+	if _, body := do(t, "GET", start(t, n, "")+"/admin/v1/status", ""); json.Unmarshal([]byte(body), &st) != nil {
+		t.Fatal(body)
+	}
+	all := strings.Join(st.Warn, "\n")
+	for _, want := range []string{"router two is dead: nothing came of it for 12s", "router four: no member any more"} {
+		if !strings.Contains(all, want) {
+			t.Errorf("lacks %q:\n%s", want, all)
+		}
+	}
+	if strings.Contains(all, "three") || strings.Contains(all, "four is dead") {
+		t.Errorf("warnings:\n%s", all)
+	}
+	if st.Figures.RowsAgeMS >= 0 {
+		t.Errorf("others' load is %v ms old, of nobody", st.Figures.RowsAgeMS)
+	}
+}

@@ -21,9 +21,15 @@ func (s *Server) status(w http.ResponseWriter, _ *http.Request) {
 		if m.State == "alive" {
 			out.Alive++
 		}
-		if m.Degraded != "" {
-			out.Warn = append(out.Warn, fmt.Sprintf("router %s: %s", known.of(m.ID), m.Degraded))
+		switch {
+		case m.Degraded != "":
+			out.Warn = append(out.Warn, fmt.Sprintf("router %s: %s", known.of(m.ID), cmp.Or(m.Trouble, m.Degraded)))
+		case m.State == "dead":
+			out.Warn = append(out.Warn, fmt.Sprintf("router %s is dead%s", known.of(m.ID), lastHeard(m.HeardMS)))
 		}
+	}
+	if out.Alive < 2 {
+		out.Figures.RowsAgeMS = -1 // nobody's
 	}
 	out.Warn = append(out.Warn, info.Warnings...)
 	out.Warn = append(out.Warn, misnamed(s.node.View())...)
@@ -48,6 +54,14 @@ func (s *Server) status(w http.ResponseWriter, _ *http.Request) {
 		}
 	}
 	respond(w, http.StatusOK, out)
+}
+
+// lastHeard says when something last came of a router, if that is known.
+func lastHeard(ms float64) string {
+	if ms < 0 {
+		return ""
+	}
+	return fmt.Sprintf(": nothing came of it for %v", (time.Duration(ms) * time.Millisecond).Round(time.Second))
 }
 
 func (s *Server) members(w http.ResponseWriter, _ *http.Request) {

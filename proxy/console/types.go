@@ -15,7 +15,8 @@ type Info struct {
 	Sharing bool          `json:"sharing"`
 	Raft    Raft          `json:"raft"`
 
-	Warnings []string `json:"-"` // for Status
+	Secrets  []string `json:"secrets,omitempty"` // fingerprints of the shared secrets, the one used first
+	Warnings []string `json:"-"`                 // for Status
 }
 
 // Raft is how agreement stands, as this router knows it. Routers are named by id;
@@ -49,7 +50,8 @@ type Member struct {
 	DelayMS  float64 `json:"delay_ms"` // of gossip to it and back, halved; negative unknown
 	InFlight int64   `json:"in_flight"`
 	Facts    uint64  `json:"facts_index"`
-	Degraded string  `json:"degraded,omitempty"`
+	Degraded string  `json:"degraded,omitempty"` // a code: no_stream | udp_blocked | not_member | silent
+	Trouble  string  `json:"trouble,omitempty"`  // the same in words
 }
 
 // Sketch is what this router believes a replica's cache holds.
