@@ -93,3 +93,25 @@ func TestJoinWhereNobodyIs(t *testing.T) {
 		}
 	})
 }
+
+// A secret changed on one router alone: the other one's status says what is wrong.
+func TestSecretsThatDifferAreTold(t *testing.T) {
+	dir := t.TempDir()
+	file := func(i int) string { return filepath.Join(dir, string(rune('a'+i))) }
+	write := func(i int, secret string) {
+		t.Helper()
+		if err := os.WriteFile(file(i), []byte(secret), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(0, "the-secret-of-the-first-cluster")
+	write(1, "the-secret-of-the-first-cluster")
+	harness.InBubble(t, harness.BubbleConfig{Routers: 2, Delay: time.Millisecond, RouterFile: func(i int, c *node.Config) {
+		c.Cluster.SecretFile, c.Cluster.Insecure = file(i), false
+	}}, func(t *testing.T, b *harness.Bubble) {
+		b.Within(10*time.Second, "one group", oneGroup(b, 1))
+		write(1, "the-secret-of-another-cluster")
+		b.Settle(30 * time.Second)
+		warned(t, b.Router(0), "membership refused, shared secrets differ (here ")
+	})
+}
