@@ -50,8 +50,10 @@ func newRoot() *cobra.Command {
 what prompt prefixes each replica holds and how long its queue is, so that any
 router picks as well as one that knows everything.
 
-  hearsay demo --traffic                            try a whole cluster on this machine
-  hearsay serve --replica http://127.0.0.1:8000     one router in front of one engine`,
+  try a whole cluster on this machine:
+    hearsay demo --traffic
+  one router in front of one engine, which serves the model by that name:
+    hearsay serve --replica http://127.0.0.1:8000 --model llama-3.1-8b`,
 		SilenceErrors: true, SilenceUsage: true,
 		Args: positional,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
