@@ -179,7 +179,9 @@ func (s *session) finish(r *state.Reading, kind state.EngineKind) {
 		r.OK, r.Models = true, s.p.models
 		if r.Started > 0 {
 			s.p.started = r.Started
-			r.Uptime = s.p.uptime(r.Started, s.at)
+			if r.Uptime = s.p.uptime(r.Started, s.at); r.Uptime >= 0 {
+				r.Uptime += time.Since(s.at) // it grew while the models were asked for
+			}
 		}
 		return
 	}
