@@ -19,7 +19,7 @@ demo: ## 3 routers, 4 simulated engines and generated chats on this machine; Ctr
 	$(BIN) demo --traffic
 
 .PHONY: test
-test: ## unit, property, bubble and end-to-end tests (about 3 minutes on 2 cores)
+test: ## unit, property, fake-clock and end-to-end tests (about 3 minutes on 2 cores)
 	$(GO) test ./...
 
 .PHONY: race
@@ -79,7 +79,7 @@ bench-memory: build ## a router's memory: idle, per stream, per sketch entry, ov
 	$(GO) run ./test/bench/memory -bin $(BIN)
 
 .PHONY: bench-k01
-bench-k01: build ## hit rate by number of routers, restarts and joins on a shared-prefix workload (about an hour; -quick: 3 minutes)
+bench-k01: build ## hit rate by number of routers, restarts and joins on a shared-prefix workload (about an hour; go run ./test/bench/k01 -quick: 3 minutes)
 	$(GO) run ./test/bench/k01 -bin $(BIN)
 
 .PHONY: cover

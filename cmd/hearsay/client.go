@@ -32,7 +32,7 @@ func (a *admin) addFlags(cmd *cobra.Command) {
 	if server == "" {
 		server = defaultServer
 	}
-	cmd.Flags().StringVar(&a.server, "server", server, "admin URL of any router (env HEARSAY_SERVER)")
+	cmd.Flags().StringVar(&a.server, "server", server, "admin URL of the router to ask, or to write through (env HEARSAY_SERVER)")
 	cmd.Flags().StringVar(&a.token, "token", os.Getenv("HEARSAY_TOKEN"), "admin token (env HEARSAY_TOKEN)")
 	cmd.Flags().Lookup("token").DefValue = ""
 }
@@ -41,7 +41,7 @@ func (a *admin) addFlags(cmd *cobra.Command) {
 func (a *admin) addOutput(cmd *cobra.Command) {
 	a.addFlags(cmd)
 	a.output = outputTable
-	cmd.Flags().VarP(&a.output, "output", "o", "table, wide (more columns), or json")
+	cmd.Flags().VarP(&a.output, "output", "o", "table, json, or wide: more columns where there are more")
 }
 
 // outputFlag is -o table|wide|json.

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/hearsay-llm/hearsay/cmd/node"
+	"github.com/hearsay-llm/hearsay/routing"
 	"github.com/hearsay-llm/hearsay/test/enginesim"
 	"github.com/hearsay-llm/hearsay/test/replay"
 	"github.com/hearsay-llm/hearsay/test/traces"
@@ -37,7 +38,8 @@ func newDemo() *cobra.Command {
 	f := demoFlags{routers: 3, replicas: 4, rate: 1, policy: "ttft", kvTokens: 200_000}
 	cmd := &cobra.Command{
 		Use: "demo", Short: "A whole cluster on this machine, with simulated engines",
-		Long: `demo runs routers and simulated engines in this process, on loopback ports, and prints
+		Long: `demo runs routers and simulated engines in this process (engines that 'scale' adds are
+child processes), on loopback ports, and prints
 where they listen. With --traffic multi-turn chats run through all of them and live
 figures are shown. Ctrl-C ends it; nothing is left behind. Several demos can run side
 by side: each takes free ports. One that was killed is cleaned up after by the next.`,
@@ -61,7 +63,7 @@ by side: each takes free ports. One that was killed is cleaned up after by the n
 	fl.IntVar(&f.replicas, "replicas", f.replicas, "number of simulated engines")
 	fl.BoolVar(&f.traffic, "traffic", false, "run multi-turn chats through the routers")
 	fl.Float64Var(&f.rate, "rate", f.rate, "chats that begin per second")
-	fl.StringVar(&f.policy, "policy", f.policy, "routing policy")
+	fl.StringVar(&f.policy, "policy", f.policy, "routing policy: "+strings.Join(routing.Policies(), ", "))
 	fl.IntVar(&f.kvTokens, "kv-tokens", f.kvTokens, "KV cache of each engine, tokens")
 	fl.StringVar(&f.keep, "data-dir", "", "keep the routers' data here (default: a temporary directory, removed at the end)")
 	fl.DurationVar(&f.duration, "duration", 0, "stop by itself after this; 0 = at Ctrl-C")

@@ -83,9 +83,9 @@ func newReplica() *cobra.Command {
 	add.Flags().StringVar(&req.Pool, "pool", "", "the pool it serves in; may be left out when there is only one")
 	rm := &cobra.Command{
 		Use: "rm REPLICA", Short: "Remove a replica that was added at run time", Args: positional,
-		Long: `rm removes a replica that 'replica add' or the autoscaler added, on all routers. Those of
-the configuration file are taken out there. REPLICA is an id, as 'hearsay replicas' shows
-it, or a URL.`,
+		Long: `rm removes a replica that 'replica add' added, on all routers. What the autoscaler runs is
+drained, or goes with 'scale POOL --to N'; what a configuration file lists is taken out
+there. REPLICA is an id, as 'hearsay replicas' shows it, or a URL.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return write(cmd, a, "DELETE", "replicas/"+url.PathEscape(args[0]), nil, args[0]+" was removed")
 		},
@@ -121,8 +121,9 @@ func newScale() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "scale [POOL]", Short: "Show or set how many replicas a pool should have",
 		Long: `Without --to, scale shows the pools' targets. With --to N the operator's target wins
-over the autoscaler until 'scale POOL --release'. 'hearsay scale log' shows what became
-of it.`,
+over the autoscaler until 'scale POOL --release'. N must lie within the pool's bounds
+(scale.min, scale.max); with the actuator dry_run the target is only recorded. 'hearsay
+scale log' shows what became of it.`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 2 {
 				if _, err := strconv.ParseUint(args[1], 10, 31); err == nil {
@@ -220,7 +221,7 @@ ended; on the leader also what hinders one that is under way.`,
 func newLogLevel() *cobra.Command {
 	a := &admin{}
 	cmd := &cobra.Command{
-		Use: "log-level LEVEL", Short: "Set a router's log level until it restarts: debug, info, warn, error", Args: positional,
+		Use: "log-level LEVEL", Short: "Set the log level of the router at --server until it restarts: debug, info, warn, error", Args: positional,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return write(cmd, a, "PUT", "log-level", console.LevelRequest{Level: args[0]}, "log level is "+args[0])
 		},

@@ -47,7 +47,7 @@ is 130. A second Ctrl-C ends it at once.`,
 	}
 	fl := cmd.Flags()
 	fl.StringVar(&f.trace, "trace", traces.MooncakeConversation, "trace to replay")
-	fl.StringSliceVar(&f.cfg.Targets, "target", []string{"http://127.0.0.1:8080"}, "router URLs; each request goes to one at random")
+	fl.StringSliceVar(&f.cfg.Targets, "target", []string{"http://127.0.0.1:8080"}, "router or engine URLs; each request goes to one at random")
 	fl.StringVar(&f.cfg.Model, "model", f.cfg.Model, "model to ask for")
 	fl.Float64Var(&f.rate, "rate", 1, "multiplies the trace's arrival rate")
 	fl.IntVar(&f.requests, "requests", 0, "only the first N requests; 0 = all")
@@ -59,7 +59,7 @@ is 130. A second Ctrl-C ends it at once.`,
 	fl.IntVar(&f.cfg.Concurrency, "concurrency", 0, "most requests in flight; 0 = 2048")
 	fl.DurationVar(&f.cfg.Timeout, "timeout", f.cfg.Timeout, "of one request")
 	fl.StringVar(&f.cfg.APIKey, "api-key", "", "bearer token to send")
-	fl.BoolVar(&f.cfg.Debug, "debug", true, "ask routers for pick headers, for figures per replica and of predictions")
+	fl.BoolVar(&f.cfg.Debug, "debug", true, "ask routers for pick headers, for figures per replica and of predictions; they need api.debug: true")
 	fl.StringVar(&f.jsonPath, "json", "", "write the report as JSON to this file; - for standard output")
 	fl.StringVar(&f.plotDir, "plot", "", "write plots (SVG) into this directory")
 	fl.BoolVar(&f.quiet, "quiet", false, "no progress")

@@ -67,8 +67,7 @@ func TestInterruptedReplayReportsWhatItHas(t *testing.T) {
 		}
 		body, err := io.ReadAll(q.Body)
 		if err != nil {
-			t.Error(err)
-			return
+			return // interrupted while it was sent
 		}
 		q.Body = io.NopCloser(bytes.NewReader(body))
 		(&httputil.ReverseProxy{Rewrite: func(p *httputil.ProxyRequest) { p.SetURL(u) }}).ServeHTTP(w, q)

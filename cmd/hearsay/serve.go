@@ -32,7 +32,8 @@ streams finish. Without a file it needs only its replicas:
 
   hearsay serve --replica http://127.0.0.1:8000 --model llama-3.1-8b
 
-Flags win over HEARSAY_SECTION_KEY in the environment, and that over the file.`,
+Flags win over the environment (HEARSAY_SECTION_KEY: HEARSAY_NODE_NAME for node.name),
+and that over the file. Keys: docs/configure.md.`,
 		Args: positional,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cfg, err := node.Load(file, os.Environ())
@@ -87,7 +88,7 @@ Flags win over HEARSAY_SECTION_KEY in the environment, and that over the file.`,
 	}
 	f := cmd.Flags()
 	f.StringVar(&file, "config", "", "configuration file (YAML)")
-	f.StringSliceVar(&replicas, "replica", nil, "a replica's URL; may be given several times")
+	f.StringSliceVar(&replicas, "replica", nil, "a replica's URL (scheme, host, port; no /v1); may be given several times")
 	f.StringVar(&model, "model", "default", "with --replica: the model's name, as clients and replicas know it")
 	f.StringSliceVar(&join, "join", nil, "cluster address (host:port) of another router; may be given several times")
 	f.StringVar(&name, "name", "", "this router's name (default: the host name)")

@@ -26,8 +26,11 @@ func newStatus() *cobra.Command {
              against those that engines reported, and times to first token
   view       how old the oldest engine reading and the others' load figures are
   gossip     how long news takes to other routers, traffic with them, what was dropped
+  opinions   how many picks other routers would have made alike; regret is what it cost
+             where they would not
+  SKEW       longest over mean queue of a pool's replicas; 1 is even
 
-? stands for what is not known, which is neither zero nor full.`,
+? stands for what is not known, which is neither zero nor full. docs/operate.md explains the rest.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var s console.Status
 			return show(cmd, a, "status", &s, func(w io.Writer) error { return printStatus(w, &s, a.output == outputWide) })
@@ -186,6 +189,9 @@ func newMembers() *cobra.Command {
 	a := &admin{}
 	cmd := &cobra.Command{
 		Use: "members", Short: "The routers of the cluster", Args: positional,
+		Long: `members shows the cluster's routers as the asked one sees them. HEARD is how long ago it
+was heard, DELAY how long its gossip takes, FACTS how far it has applied what the leader
+committed; a learner has no Raft vote and serves like any other. More: docs/operate.md.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var list []console.Member
 			return show(cmd, a, "members", &list, func(w io.Writer) error {

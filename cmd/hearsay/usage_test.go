@@ -75,7 +75,7 @@ func TestBadUsage(t *testing.T) {
 	f("there is no flag --nonsense", "--nonsense")
 	f("there is no flag --serverr: did you mean --server?", "status", "--serverr", "x")
 	f("there is no flag -x", "status", "-x")
-	f("--server needs a value: admin URL of any router", "status", "--server")
+	f("--server needs a value: admin URL of the router to ask", "status", "--server")
 	f(`--output "yaml": use table, wide or json`, "status", "-o", "yaml")
 	f("is not a URL", "status", "--server", "::")
 	f("REPLICA is missing\nusage: hearsay drain REPLICA [flags]", "drain")
