@@ -30,7 +30,7 @@ func samples(body []byte, wanted func(name []byte) bool, yield func(*sample)) {
 			body = nil
 		}
 		end := 0
-		for end < len(line) && line[end] != '{' && line[end] != ' ' && line[end] != '\t' {
+		for end < len(line) && inName(line[end]) {
 			end++
 		}
 		if end == 0 || end == len(line) || line[0] == '#' || !wanted(line[:end]) {
@@ -41,6 +41,12 @@ func samples(body []byte, wanted func(name []byte) bool, yield func(*sample)) {
 			yield(&s)
 		}
 	}
+}
+
+// inName reports whether a byte can stand in a metric's name. What follows the name is
+// its labels or its value, as Prometheus reads it even without a blank.
+func inName(c byte) bool {
+	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '_' || c == ':'
 }
 
 // parse reads what follows the name; rest is not empty.
