@@ -24,7 +24,7 @@ test: ## unit, property, fake-clock and end-to-end tests (about 3 minutes on 2 c
 
 .PHONY: race
 race: ## the same under the race detector
-	$(GO) test -race ./...
+	@GO="$(GO)" ./test/race.sh
 
 .PHONY: fmt
 fmt: ## format the code
@@ -45,8 +45,9 @@ bench-smoke: ## every Go benchmark once, so that none rots
 	$(GO) test -run '^$$' -bench . -benchtime 1x ./... | grep -vE '^(ok|PASS|\?|goos|goarch|pkg|cpu)' || true
 
 .PHONY: check
-check: lint race fuzz-short build ## what CI runs (about 10 minutes on 2 cores)
+check: lint race fuzz-short build ## what CI runs (about 12 minutes on 2 cores)
 	$(GO) mod verify
+	$(GO) test -count=1 -run TestChaos ./test/e2e -chaos 1m
 
 .PHONY: fuzz-short
 fuzz-short:
@@ -55,6 +56,14 @@ fuzz-short:
 .PHONY: e2e
 e2e: ## real processes over loopback: official client, disconnects, kills, scaling
 	$(GO) test -count=1 -v ./test/e2e
+
+.PHONY: e2e-clients
+e2e-clients: build ## the openai libraries for Python and Node, and curl, through three routers; installs them below bin/clients
+	$(GO) run ./test/clients -bin $(BIN)
+
+.PHONY: chaos
+chaos: ## 10 minutes of engines that reset, stall, restart, die and refuse, and clients that vanish or do not read
+	$(GO) test -count=1 -v -timeout 20m -run TestChaos ./test/e2e -chaos 10m
 
 .PHONY: sim
 sim: ## whole clusters in simulated time: faults, then scale: figures in test/bench/out, plots in docs/img (some 25 minutes; SIM="-cells m1-agents" runs a part)
@@ -77,6 +86,10 @@ bench-rivals: ## our prefix index beside a radix tree and a map of block hashes:
 .PHONY: bench-memory
 bench-memory: build ## a router's memory: idle, per stream, per sketch entry, over a million unique prompts (some 20 minutes)
 	$(GO) run ./test/bench/memory -bin $(BIN)
+
+.PHONY: bench-overhead
+bench-overhead: build ## CPU and latency of a router beside nginx, HAProxy (installed from Debian if missing) and net/http's ReverseProxy (some 5 minutes)
+	$(GO) run ./test/bench/overhead -bin $(BIN) -install
 
 .PHONY: bench-k01
 bench-k01: build ## hit rate by number of routers, restarts and joins on a shared-prefix workload (about an hour; go run ./test/bench/k01 -quick: 3 minutes)

@@ -311,6 +311,28 @@ func TestDecisionCommittedDuringARoundIsNotDoneByTheFormer(t *testing.T) {
 	}
 }
 
+// A replica that somebody adds counts towards the target, but none of the actuator's
+// goes for it before it answers.
+func TestReplicaThatDoesNotAnswerReplacesNone(t *testing.T) {
+	w := grown(t, 4)
+	for i := 1; i <= 4; i++ {
+		w.load(state.ReplicaID(fmt.Sprint("fake:", i)), 8)
+	}
+	w.unread["added"] = true
+	w.store.SetReplicas(state.SourceStatic, "chat", []state.Replica{{ID: "added", Role: state.RoleBoth, URL: "http://x"}})
+	w.order(4)
+	w.until(time.Minute, "the end", w.settled)
+	if err := w.run(time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	if d := w.facts.LastDecision(chat); w.running() != 4 || len(w.facts.Draining) != 0 || d.Detail != "5 replicas, 1 of them not answering" {
+		t.Fatalf("%d running, %v draining, %q", w.running(), w.facts.Draining, d.Detail)
+	}
+	delete(w.unread, "added")
+	w.load("fake:4", 0)
+	w.until(5*time.Minute, "one goes once it answers", func() bool { return w.running() == 3 })
+}
+
 // Fewer than those that the actuator does not run can't be had, and it is said
 // whose they are.
 func TestTargetBelowTheReplicasOfTheFileSaysWhose(t *testing.T) {
@@ -325,7 +347,7 @@ func TestTargetBelowTheReplicasOfTheFileSaysWhose(t *testing.T) {
 	w.store.SetFacts(w.facts)
 	w.order(2)
 	w.until(time.Minute, "an end", w.settled)
-	if d := w.facts.LastDecision(chat); d.Outcome != state.OutcomeFailed || d.Detail != "target 2 not reached: 3 replicas come from the file or 'replica add'" {
+	if d := w.facts.LastDecision(chat); d.Outcome != state.OutcomeFailed || d.Detail != "target 2 not reached: the file or 'replica add' has 3 replicas" {
 		t.Errorf("%s, %q", d.Outcome, d.Detail)
 	}
 }

@@ -96,14 +96,14 @@ func Propose(o *Observation, lim *Limits) Plan {
 		p.Text = fmt.Sprintf("the target is %d, and the pool's maximum %d", o.Target, o.Max)
 	case p.Needed > o.Target:
 		p.To, p.Reason = min(p.Needed, o.Target+lim.StepUp, o.Max), reasonLoad
-		p.Text = fmt.Sprintf("%.0f requests and %.0f prefill tokens need %d replicas at %.0f%% use",
-			o.InFlight+o.Queued, o.PrefillTokens, p.Needed, 100*lim.Utilisation)
+		p.Text = fmt.Sprintf("requests %.0f and prefill tokens %.0f need %s at %.0f%% use",
+			o.InFlight+o.Queued, o.PrefillTokens, replicas(p.Needed), 100*lim.Utilisation)
 		if p.To == o.Target {
 			p.Reason, p.Refusal = "", refusedMaximum
 		}
 	case o.Target > o.Min && couldLose(o, lim.Utilisation) && o.CalmFor >= o.DownWindow:
 		p.To, p.Reason = o.Target-1, reasonIdle
-		p.Text = fmt.Sprintf("for %v the load would have fitted %d replicas", o.CalmFor.Round(time.Second), p.To)
+		p.Text = fmt.Sprintf("for %v the load would have fitted %s", o.CalmFor.Round(time.Second), replicas(p.To))
 		if p.To == 0 {
 			p.Text = fmt.Sprintf("nothing was asked for %v", o.CalmFor.Round(time.Second))
 		}

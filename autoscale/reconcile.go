@@ -23,6 +23,7 @@ type round struct {
 	last   *state.Decision // the newest about the target
 	want   int             // replicas the actuator should have
 	others int             // listed replicas that are not the actuator's
+	away   int             // of those, who answer no reading: none of the actuator's goes for one
 	act    state.Actual
 }
 
@@ -48,7 +49,7 @@ func (l *Loop) reconcile(ctx context.Context, k state.TargetKey, m *memory, now 
 		return r.act, nil // nothing was ever decided: hands off
 	}
 	decision := r.last.ID
-	r.want, r.others = r.split(target)
+	r.split(target)
 	if err := r.chooseDrains(ctx); err != nil {
 		return r.act, err
 	}
@@ -92,14 +93,19 @@ func (r *round) look() {
 
 // split divides a target between the actuator and the replicas that exist without
 // it: listed in files, discovered, or added by an operator.
-func (r *round) split(target int) (own, others int) {
+func (r *round) split(target int) {
+	r.others, r.away = 0, 0
 	for _, x := range replicasOf(r.pool, r.key) {
 		ours := r.act.Prefix != "" && strings.HasPrefix(string(x.ID), r.act.Prefix)
-		if !ours && !r.drainedByUs(x.ID) {
-			others++
+		if ours || r.drainedByUs(x.ID) {
+			continue
+		}
+		r.others++
+		if c := x.Sensed(&r.pool.Spec, r.now); c == state.Unreachable || c == state.Unread {
+			r.away++
 		}
 	}
-	return max(0, target-others), others
+	r.want = max(0, target-r.others)
 }
 
 func (r *round) owns(id state.ReplicaID) bool {
@@ -144,7 +150,7 @@ func (r *round) chooseDrains(ctx context.Context) error {
 		}
 		kept = append(kept, i)
 	}
-	surplus := len(kept) - r.want
+	surplus := len(kept) - r.want - r.away
 	if surplus <= 0 {
 		return nil
 	}
@@ -338,17 +344,34 @@ func (r *round) conclude(ctx context.Context, target int) error {
 	if why != "" {
 		why = ": " + why
 	}
+	reached := ready >= r.want && len(r.act.Instances) <= r.want+r.away
 	switch {
-	case ready == r.want && len(r.act.Instances) == r.want && r.others+r.want > target:
+	case reached && r.others+r.want > target:
 		return r.l.settle(ctx, d, state.OutcomeFailed,
-			fmt.Sprintf("target %d not reached: %d replicas come from the file or 'replica add'", target, r.others), r.now)
-	case ready == r.want && len(r.act.Instances) == r.want:
-		return r.l.settle(ctx, d, state.OutcomeDone, fmt.Sprintf("%d replicas", r.others+ready), r.now)
+			fmt.Sprintf("target %d not reached: the file or 'replica add' has %s", target, replicas(r.others)), r.now)
+	case reached:
+		return r.l.settle(ctx, d, state.OutcomeDone, replicas(r.others+ready)+r.silent(), r.now)
 	case r.now.Sub(d.Seen) >= r.deadline(d):
 		return r.l.settle(ctx, d, state.OutcomeFailed,
-			fmt.Sprintf("%d of %d replicas ready, %d running, in time%s", r.others+ready, target, len(r.act.Instances), why), r.now)
+			fmt.Sprintf("%d of %s ready, %d running, in time%s", r.others+ready, replicas(target), len(r.act.Instances), why), r.now)
 	}
 	return r.giveUp(ctx)
+}
+
+// silent tells of the replicas that count and do not answer.
+func (r *round) silent() string {
+	if r.away == 0 {
+		return ""
+	}
+	return fmt.Sprintf(", %d of them not answering", r.away)
+}
+
+// replicas counts them in words.
+func replicas(n int) string {
+	if n == 1 {
+		return "1 replica"
+	}
+	return fmt.Sprintf("%d replicas", n)
 }
 
 // problem is what a replica that should come up lacks, if one does.

@@ -17,6 +17,7 @@ type Result struct {
 	Whole      bool          // the answer came to its end and went through Answer
 	Last       time.Time     // when the last token came; zero: unknown
 	RetryAfter time.Duration // of a busy replica; 0: it did not say
+	Limited    bool          // it answered 429: it wants no more requests until then
 }
 
 // Answer gives the sink that must see the answer's pieces, so that the next turn
@@ -44,6 +45,7 @@ func (j *Job) End(r *Result) {
 	now := j.core.now()
 	a.ticket.End()
 	j.settle(r, now)
+	j.core.limited.note(j.pick.Replica, r, now)
 	if c := j.core; c.reporter != nil {
 		c.reporter.Report(j.pick.Replica, r.Outcome, r.RetryAfter, now)
 	}
@@ -88,9 +90,11 @@ func (j *Job) learn(r *Result) {
 	pool := j.pool.Spec.Name
 	s := a.sample
 	if r.HasUsage {
-		j.ratio.Learn(j.total, u.InputTotal)
-		if c.counted != nil {
-			c.counted(j.pool.Spec.UpstreamName(), j.total, u.InputTotal)
+		if j.prompt {
+			j.ratio.Learn(j.total, u.InputTotal)
+			if c.counted != nil {
+				c.counted(j.pool.Spec.UpstreamName(), j.total, u.InputTotal)
+			}
 		}
 		c.metrics.tokens.WithLabelValues(pool, "input").Add(float64(u.InputTotal))
 		c.metrics.tokens.WithLabelValues(pool, "output").Add(float64(u.Output))

@@ -107,8 +107,7 @@ func (c *call) explain(err error, limit timeoutError) error {
 	if cause := c.cause(); cause != nil {
 		return cause
 	}
-	var t interface{ Timeout() bool }
-	if errors.As(err, &t) && t.Timeout() || errors.Is(err, context.DeadlineExceeded) {
+	if timedOut(err) || errors.Is(err, context.DeadlineExceeded) {
 		if !c.end.IsZero() && !time.Now().Before(c.end) {
 			return errTotalTimeout
 		}

@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"bytes"
 	"errors"
 	"io"
 	"net"
@@ -31,6 +32,8 @@ type clientConn struct {
 	hang     hangup
 	notify   notifier // the connection's own word, instead of a watcher
 	accepted time.Time
+	head     headEnd   // of the request now being read; the serving goroutine's
+	ahead    []byte    // came behind it and is not read yet; the serving goroutine's
 	began    time.Time // when the request now being read began; the serving goroutine's
 	reading  bool      // a request is being read, not answered; the serving goroutine's
 	state    atomic.Int32
@@ -56,7 +59,40 @@ func (c *clientConn) OnHangup(f func()) (disarm func()) {
 	return func() {}
 }
 
+// Read gives the HTTP server the next bytes of a request's head, and none of what
+// follows it.
 func (c *clientConn) Read(p []byte) (int, error) {
+	if c.head.done {
+		return 0, errHead
+	}
+	if len(c.ahead) > 0 {
+		n := c.head.find(c.ahead[:min(len(p), len(c.ahead))])
+		return c.receive(p[:n])
+	}
+	n, err := c.receive(p)
+	if c.reading && !c.charge(int64(n)) {
+		c.over = true
+		return 0, errBudget
+	}
+	end := c.head.find(p[:n])
+	if end < n {
+		c.ahead = bytes.Clone(p[end:n])
+	}
+	return end, err
+}
+
+// errHead says that the HTTP server does not see a head's end where it is.
+var errHead = errors.New("unclear end of a request's head")
+
+// receive reads what the client sends, under the time limits of a request.
+func (c *clientConn) receive(p []byte) (int, error) {
+	if len(c.ahead) > 0 {
+		n := copy(p, c.ahead)
+		if c.ahead = c.ahead[n:]; len(c.ahead) == 0 {
+			c.ahead = nil
+		}
+		return n, nil
+	}
 	if c.reading {
 		d := time.Now().Add(c.limits.ReadStall)
 		if end := c.began.Add(c.limits.ReadTotal); end.Before(d) {
@@ -66,12 +102,7 @@ func (c *clientConn) Read(p []byte) (int, error) {
 			return 0, err
 		}
 	}
-	n, err := c.Conn.Read(p)
-	if c.reading && !c.charge(int64(n)) {
-		c.over = true
-		return 0, errBudget
-	}
-	return n, err
+	return c.Conn.Read(p)
 }
 
 // charge adds n bytes to what the request holds; it reports whether the budget
@@ -153,6 +184,29 @@ func (c *clientConn) lingerOn() {
 	_, _ = io.Copy(io.Discard, c.Conn)
 }
 
+// socket is what lies under c and the connections it wraps (TLS).
+func socket(c net.Conn) net.Conn {
+	for {
+		w, ok := c.(interface{ NetConn() net.Conn })
+		if !ok {
+			return c
+		}
+		c = w.NetConn()
+	}
+}
+
+// reset closes the connection so that the client can't take what it got for whole:
+// under TLS without the goodbye that says so.
+func (c *clientConn) reset() {
+	under := socket(c.Conn)
+	if l, ok := under.(interface{ SetLinger(int) error }); ok {
+		_ = l.SetLinger(0)
+	}
+	if under != c.Conn {
+		_ = under.Close()
+	}
+}
+
 // active says that the first byte of a request is there. Called by the serving
 // goroutine.
 func (c *clientConn) active() {
@@ -166,7 +220,7 @@ func (c *clientConn) answering() { c.reading = false }
 
 // idle says that an answer has been sent.
 func (c *clientConn) idle() {
-	c.reading = false
+	c.reading, c.head = false, headEnd{}
 	c.freeBody()
 	c.state.CompareAndSwap(connActive, connIdle)
 }

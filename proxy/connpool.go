@@ -1,7 +1,6 @@
 package proxy
 
 import (
-	"bufio"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -19,25 +18,18 @@ var errPoolFull = errors.New("too many connections to the replica")
 
 const (
 	// upstreamIdle is how long a connection is kept for reuse. It stays below the
-	// 5 s after which uvicorn, which serves vLLM and SGLang, closes an idle one.
+	// 5 s after which uvicorn, which serves vLLM and SGLang, closes an idle one. A
+	// replica that closes them earlier is found out: see learn.
 	upstreamIdle = 4 * time.Second
-	// readerSize holds a usual response head and a burst of events.
-	readerSize = 8 << 10
+	// forgetKeep is after how long it is tried again whether a replica keeps
+	// connections for longer than was learned: it may have been restarted.
+	forgetKeep = time.Minute
+	// minKeep is the least idle time that says something of a replica's habits: one
+	// that was stopped closes connections of any age.
+	minKeep = 10 * time.Millisecond
 	// maxHead bounds a response head.
 	maxHead = 128 << 10
 )
-
-// upConn is one connection to a replica. It belongs to one call at a time, or
-// lies idle in its pool.
-type upConn struct {
-	net.Conn
-	base   net.Conn // what to close at once: TLS would first try to say goodbye
-	raw    syscall.RawConn
-	br     *bufio.Reader // nil while idle
-	pool   *connPool
-	since  time.Time // idle since
-	reused bool
-}
 
 // connPool is the connections to one replica. Safe for concurrent use.
 type connPool struct {
@@ -49,15 +41,18 @@ type connPool struct {
 	idle []*upConn // guarded by mu; the one used last is at the end
 	open int       // guarded by mu; idle ones included
 	gone bool      // guarded by mu; keep nothing
+	// keep is how long a connection may lie idle here; learned is when that was last
+	// changed. Guarded by mu.
+	keep    time.Duration
+	learned time.Time
 }
 
 // connPools is one connPool per replica URL. Safe for concurrent use.
 type connPools struct {
-	dial    func(ctx context.Context, addr string) (net.Conn, error)
-	tls     *tls.Config
-	max     int // connections per replica
-	recv    int // receive buffer, bytes; 0: the system's
-	readers sync.Pool
+	dial func(ctx context.Context, addr string) (net.Conn, error)
+	tls  *tls.Config
+	max  int // connections per replica
+	recv int // receive buffer, bytes; 0: the system's
 
 	mu    sync.Mutex
 	byURL map[string]*connPool // guarded by mu
@@ -82,7 +77,7 @@ func (ps *connPools) of(replica string) (*connPool, error) {
 	if err != nil {
 		return nil, errors.New("bad replica URL")
 	}
-	p := &connPool{owner: ps, addr: u.Host}
+	p := &connPool{owner: ps, addr: u.Host, keep: upstreamIdle}
 	port := "80"
 	switch u.Scheme {
 	case "http":
@@ -118,14 +113,35 @@ func (p *connPool) take() *upConn {
 		}
 		c := p.idle[n]
 		p.idle = p.idle[:n]
+		now := time.Now()
+		if p.keep < upstreamIdle && now.Sub(p.learned) >= forgetKeep {
+			p.keep = upstreamIdle
+		}
+		keep := p.keep
 		p.mu.Unlock()
-		if time.Since(c.since) < upstreamIdle && !c.stale() {
+		c.idled = now.Sub(c.since)
+		switch {
+		case c.idled >= keep:
+		case c.stale():
+			p.learn(c.idled)
+		default:
 			c.reused = true
-			c.br = p.owner.reader(c)
 			return c
 		}
 		p.discard(c)
 	}
+}
+
+// learn notes that a connection was closed by the replica within so much idle time.
+// Where a replica closes idle connections just when they are used again, no re-send is
+// safe, so they are given up well before that.
+func (p *connPool) learn(idled time.Duration) {
+	if idled < minKeep {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.keep, p.learned = min(p.keep, idled/2), time.Now()
 }
 
 // dial opens a connection. The caller owns it until put or discard.
@@ -180,28 +196,17 @@ func (p *connPool) connect(ctx context.Context) (*upConn, error) {
 		}
 		c.Conn = t
 	}
-	c.br = p.owner.reader(c)
 	return c, nil
-}
-
-// stale reports whether an idle connection was closed by the replica, or has said
-// something that nobody asked for.
-func (c *upConn) stale() bool {
-	if c.raw == nil {
-		return false
-	}
-	gone, pending := peek(c.raw)
-	return gone || pending
 }
 
 // put gives a connection back whose last answer was read to its proper end.
 func (p *connPool) put(c *upConn) {
-	if c.br == nil || c.br.Buffered() > 0 || c.Conn.SetDeadline(time.Time{}) != nil {
+	if c.pending() > 0 || c.err != nil || c.Conn.SetDeadline(time.Time{}) != nil {
 		p.discard(c)
 		return
 	}
-	p.owner.release(c)
-	c.since = time.Now()
+	c.release()
+	c.since, c.by, c.heart = time.Now(), time.Time{}, nil
 	p.mu.Lock()
 	if p.gone {
 		p.mu.Unlock()
@@ -215,26 +220,10 @@ func (p *connPool) put(c *upConn) {
 // discard closes a connection.
 func (p *connPool) discard(c *upConn) {
 	_ = c.base.Close()
-	p.owner.release(c)
+	c.release()
 	p.mu.Lock()
 	p.open--
 	p.mu.Unlock()
-}
-
-func (ps *connPools) reader(c net.Conn) *bufio.Reader {
-	if br, ok := ps.readers.Get().(*bufio.Reader); ok {
-		br.Reset(c)
-		return br
-	}
-	return bufio.NewReaderSize(c, readerSize)
-}
-
-func (ps *connPools) release(c *upConn) {
-	if c.br != nil && c.br.Size() == readerSize {
-		c.br.Reset(nil)
-		ps.readers.Put(c.br)
-	}
-	c.br = nil
 }
 
 // sweep closes connections that have been idle too long, and forgets the pools of
@@ -266,7 +255,7 @@ func (ps *connPools) sweep(v *state.View, now time.Time) {
 func (p *connPool) expire(now time.Time) {
 	p.mu.Lock()
 	n := 0
-	for n < len(p.idle) && (p.gone || now.Sub(p.idle[n].since) >= upstreamIdle) {
+	for n < len(p.idle) && (p.gone || now.Sub(p.idle[n].since) >= p.keep) {
 		n++
 	}
 	old := append([]*upConn(nil), p.idle[:n]...)

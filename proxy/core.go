@@ -118,6 +118,7 @@ type Core struct {
 	started  time.Time
 	jobs     sync.Pool
 	noUsage  urlSet // replicas that refuse to be asked for usage
+	limited  limited
 }
 
 func newCore(cfg CoreConfig, picks int, m *metrics) *Core {
@@ -151,6 +152,7 @@ type Job struct {
 	ratio    *prefix.Ratio
 	hasher   prefix.Hasher
 	total    prefix.Mark
+	prompt   bool // total is of a prompt, not of a body
 	marks    []prefix.Mark
 	tokens   []int32
 	answer   []prefix.Mark // scratch
@@ -191,12 +193,12 @@ func (c *Core) Admit(a *Ask) (*Job, error) {
 	if spec.Isolation == isolateTenants {
 		seed.Tenant, seed.CacheSalt = a.Tenant, ""
 	}
-	j.marks, j.total = j.marks[:0], prefix.Mark{}
+	j.marks, j.total, j.prompt = j.marks[:0], prefix.Mark{}, false
 	if in := a.Request.Input(a.Body); in.Kind != 0 {
 		// The body has been parsed, so no part of it is malformed.
 		j.marks, _ = j.hasher.Marks(j.marks, seed, in)
-		j.total = j.hasher.Total()
-	} else {
+		j.total, j.prompt = j.hasher.Total(), true
+	} else if !a.Request.Form() {
 		j.total.ASCII = uint32(min(len(a.Body), 1<<31-1))
 	}
 	j.tokens = appendTokens(j.tokens[:0], j.marks, j.ratio)
@@ -235,17 +237,13 @@ func (j *Job) Next() (*state.ReplicaView, error) {
 	if p := v.Pool(j.model); p != nil {
 		j.pool = p // replicas may have come and gone since the last attempt
 	}
-	j.req.Pool, j.req.Exclude = j.pool, j.siblings()
+	j.req.Pool = j.pool
 	began := time.Now()
 	now := c.now()
-	err := c.picker.Pick(&j.choice, &j.req, v, now)
-	if err != nil && len(j.req.Exclude) > len(j.tried) {
-		j.req.Exclude = j.tried // a sibling is better than none
-		err = c.picker.Pick(&j.choice, &j.req, v, now)
-	}
+	err := j.choose(v, now)
 	c.metrics.pick.Observe(time.Since(began).Seconds())
 	if err != nil {
-		return nil, refusal(err)
+		return nil, err
 	}
 	r := j.choice.Replica
 	c.metrics.picks.WithLabelValues(j.pool.Spec.Name, j.choice.Reason).Inc()

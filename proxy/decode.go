@@ -6,6 +6,7 @@ import (
 	"io"
 	"time"
 
+	"github.com/klauspost/compress/zlib"
 	"github.com/klauspost/compress/zstd"
 	"github.com/valyala/fasthttp"
 
@@ -16,51 +17,77 @@ import (
 // HTTP. A frame may ask for gigabytes in its first ten bytes.
 const zstdWindow = 8 << 20
 
-// readBody returns the request's body as JSON text, decoded where it came
-// compressed. What decoding makes of it is charged to the budget of request bytes:
-// 60 kB may unfold to 60 MB.
+// readBody returns the request's body, decoded where it came compressed. What
+// decoding makes of it is charged to the budget of request bytes: 60 kB may unfold to
+// 60 MB.
 func (r *request) readBody() ([]byte, *api.Error) {
 	h := &r.ctx.Request.Header
-	if e := checkMedia(h.ContentType()); e != nil {
-		return nil, e
-	}
 	body, limit := r.ctx.Request.Body(), r.s.limits.BodyBytes
-	enc := bytes.ToLower(bytes.TrimSpace(h.ContentEncoding()))
-	if len(h.PeekAll("Content-Encoding")) > 1 {
-		return nil, api.UnsupportedMedia("Content-Encoding")
+	enc, e := encodingOf(h)
+	if e != nil || enc == "" || len(body) == 0 {
+		return body, e
 	}
-	if len(enc) == 0 || string(enc) == "identity" {
-		if len(body) > limit {
-			return nil, api.BodyTooLarge(int64(limit))
-		}
-		return body, nil
-	}
-	out := &decoded{limit: limit, charge: func(n int) bool { return r.conn == nil || r.conn.charge(int64(n)) }}
+	out := &decoded{buffer{limit: limit, charge: r.charge}}
 	var err error
-	switch string(enc) {
-	case "gzip", "x-gzip":
+	switch enc {
+	case "gzip":
 		_, err = fasthttp.WriteGunzip(out, body)
 	case "deflate":
-		_, err = fasthttp.WriteInflate(out, body)
+		err = inflate(out, body)
 	case "br":
 		_, err = fasthttp.WriteUnbrotli(out, body)
 	case "zstd":
 		err = unzstd(out, body)
-	default:
-		return nil, api.UnsupportedMedia("Content-Encoding")
 	}
 	switch {
 	case err == nil:
-		return out.b, nil
+		r.ctx.Request.ReleaseBody(0) // as it came, nobody needs it
+		return out.trim(), nil
 	case errors.Is(err, errTooLong):
 		return nil, api.BodyTooLarge(int64(limit))
 	case errors.Is(err, errBudget):
 		return nil, r.s.overBudget()
 	}
-	e := api.BadRequest("", "The request body is not valid "+string(enc)+" data.")
+	e = api.BadRequest("", "The request body is not valid "+enc+" data.")
 	e.Code, e.Reason = "invalid_encoding", "bad_encoding"
 	return nil, e
 }
+
+// encodingOf is the one encoding that a body comes in, "" for none.
+func encodingOf(h *fasthttp.RequestHeader) (string, *api.Error) {
+	if len(h.PeekAll("Content-Encoding")) > 1 {
+		return "", api.UnsupportedMedia("Content-Encoding")
+	}
+	switch enc := string(bytes.ToLower(bytes.TrimSpace(h.ContentEncoding()))); enc {
+	case "", "identity":
+		return "", nil
+	case "gzip", "x-gzip":
+		return "gzip", nil
+	case "deflate", "br", "zstd":
+		return enc, nil
+	}
+	return "", api.UnsupportedMedia("Content-Encoding")
+}
+
+// inflate reads one zlib stream, which is what deflate means in HTTP, and nothing
+// behind it.
+func inflate(w io.Writer, body []byte) error {
+	rest := bytes.NewReader(body)
+	d, err := zlib.NewReader(rest)
+	if err != nil {
+		return err
+	}
+	if _, err := io.Copy(w, d); err != nil {
+		return err
+	}
+	if rest.Len() > 0 {
+		return errBehind
+	}
+	return d.Close()
+}
+
+// errBehind says that a body goes on behind its encoded data.
+var errBehind = errors.New("data behind the end of an encoded body")
 
 func unzstd(w io.Writer, body []byte) error {
 	d, err := zstd.NewReader(bytes.NewReader(body), zstd.WithDecoderConcurrency(1),
@@ -73,12 +100,11 @@ func unzstd(w io.Writer, body []byte) error {
 	return err
 }
 
-// decoded gathers a decoded body. It charges memory before it takes it.
-type decoded struct {
-	b      []byte
-	limit  int
-	charge func(n int) bool
-}
+// charge counts bytes that the request holds.
+func (r *request) charge(n int64) bool { return r.conn == nil || r.conn.charge(n) }
+
+// decoded gathers a decoded body.
+type decoded struct{ buffer }
 
 func (d *decoded) Write(p []byte) (int, error) {
 	need := len(d.b) + len(p)
@@ -86,11 +112,9 @@ func (d *decoded) Write(p []byte) (int, error) {
 		return 0, errTooLong
 	}
 	if need > cap(d.b) {
-		size := min(max(need, 2*cap(d.b), 16<<10), d.limit)
-		if !d.charge(size - cap(d.b)) {
-			return 0, errBudget
+		if err := d.grow(max(need, 2*cap(d.b), bodyStart)); err != nil {
+			return 0, err
 		}
-		d.b = append(make([]byte, 0, size), d.b...)
 	}
 	d.b = append(d.b, p...)
 	return len(p), nil

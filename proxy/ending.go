@@ -58,7 +58,7 @@ func (a *relay) finish(err error) {
 	case a.failed == nil || errors.Is(a.failed, errClientGone):
 		res.Outcome = OutcomeAborted
 		status, r.reason = api.StatusClientClosed, "client_closed"
-		if a.stall {
+		if r.heart.stall {
 			r.reason = "write_stall"
 		}
 		r.s.metrics.disconnect.WithLabelValues(string(r.phase)).Inc()
@@ -73,9 +73,17 @@ func (a *relay) finish(err error) {
 	}
 	a.account(&res)
 	r.used = res.Usage
+	r.brokeOff()
 	r.job.End(&res)
 	a.free()
 	r.end(status)
+}
+
+// brokeOff counts an answer that ended before its end, unless the client left.
+func (r *request) brokeOff() {
+	if r.reason != "" && r.reason != "client_closed" {
+		r.s.metrics.broken.WithLabelValues(r.pool, r.reason).Inc()
+	}
 }
 
 // account reads what the engine said of its use, and whether it failed in words.

@@ -117,6 +117,16 @@ func (r *request) rejected(status int) *failure {
 	return f
 }
 
+// told is a replica's own words as an error of ours, for a stream that has begun.
+func (f *failure) told() *api.Error {
+	e, ok := api.ReadError(f.body)
+	if !ok {
+		return unreadable(f.status, f.wait)
+	}
+	e.Status = f.status
+	return e.ForClient()
+}
+
 // unreadable stands in for an error that a client of this API could not read. A
 // client's mistake stays one.
 func unreadable(status int, wait time.Duration) *api.Error {
@@ -148,7 +158,7 @@ func (f *failure) blamesUsage() bool {
 }
 
 // maxRetryAfter caps what a replica may ask for: some ask for a week.
-const maxRetryAfter = 5 * time.Minute
+const maxRetryAfter = time.Minute
 
 // retryAfter reads a Retry-After header: seconds or a date. 0 is none.
 func retryAfter(v []byte, now time.Time) time.Duration {
@@ -176,8 +186,12 @@ func seconds(d time.Duration) string {
 // readBounded reads a body whole when it has at most limit bytes. Of a longer one
 // it returns what it has read, with errTooLong.
 func readBounded(x *exchange, limit int) ([]byte, error) {
-	var b []byte
-	for {
+	start := 1 << 10
+	if n := x.body.size(); n >= 0 {
+		start = int(min(n, relayBuffer)) // the replica's word is good for so much
+	}
+	b := make([]byte, 0, min(start, limit+1))
+	for !x.body.done() {
 		if len(b) == cap(b) {
 			b = append(b, 0)[:len(b)]
 		}
@@ -192,6 +206,7 @@ func readBounded(x *exchange, limit int) ([]byte, error) {
 			return b, errTooLong
 		}
 	}
+	return b, nil
 }
 
 var errTooLong = errors.New("body is longer than its limit")

@@ -1,58 +1,67 @@
 package proxy
 
-import "bytes"
+import (
+	"bytes"
+	"strconv"
+)
 
 // framing looks for what makes a request's end ambiguous: two parsers that
 // disagree on it are how one request is smuggled behind another. raw is the header
-// block as it came, from the first field to the empty line. It returns what is
-// wrong, or the empty string.
+// block as it came, from the first field to the empty line. It returns the size of
+// the body, negative for one in chunks, and what is wrong, or the empty string.
 //
-// The HTTP server refuses a second Content-Length, a bad one, and unknown or
-// repeated transfer encodings by itself.
-func framing(raw []byte) string {
+// The HTTP server refuses repeated transfer encodings by itself.
+func framing(raw []byte) (size int64, fault string) {
 	length, encoding := false, false
 	for len(raw) > 0 {
 		i := bytes.IndexByte(raw, '\n')
 		if i < 0 {
-			return "header block is not terminated"
+			return 0, "header block is not terminated"
 		}
 		line := raw[:i]
 		raw = raw[i+1:]
 		if len(line) == 0 || line[len(line)-1] != '\r' {
-			return "header line does not end with CRLF"
+			return 0, "header line does not end with CRLF"
 		}
 		line = line[:len(line)-1]
 		if len(line) == 0 {
 			break
 		}
 		if line[0] == ' ' || line[0] == '\t' {
-			return "folded header line"
+			return 0, "folded header line"
 		}
 		colon := bytes.IndexByte(line, ':')
 		if colon <= 0 {
-			return "header line without a name"
+			return 0, "header line without a name"
 		}
 		name, value := line[:colon], bytes.Trim(line[colon+1:], " \t")
 		if bytes.ContainsAny(name, " \t") {
-			return "blank in a header name"
+			return 0, "blank in a header name"
 		}
 		if bytes.IndexByte(value, '\r') >= 0 {
-			return "stray CR in a header"
+			return 0, "stray CR in a header"
 		}
 		switch {
 		case equalFold(name, "content-length"):
-			length = true
+			n, err := strconv.ParseUint(string(value), 10, 63)
+			if err != nil || length {
+				return 0, "bad Content-Length"
+			}
+			size, length = int64(n), true
 		case equalFold(name, "transfer-encoding"):
 			encoding = true
 			if !equalFold(value, "chunked") {
-				return "unsupported transfer encoding"
+				return 0, "unsupported transfer encoding"
 			}
 		}
 	}
 	if length && encoding {
-		return "both Content-Length and Transfer-Encoding"
+		return 0, "both Content-Length and Transfer-Encoding"
 	}
-	return ""
+	if encoding {
+		size = -1
+	}
+	return size, ""
 }
 
 // equalFold compares b with a lower-case ASCII string, ignoring ASCII case.

@@ -60,7 +60,7 @@ func TestAmbiguousFraming(t *testing.T) {
 func TestFramingLooksAtEveryLine(t *testing.T) {
 	f := func(raw, want string) {
 		t.Helper()
-		if got := framing([]byte(raw)); got != want {
+		if _, got := framing([]byte(raw)); got != want {
 			t.Errorf("%q: got %q, want %q", raw, got, want)
 		}
 	}
@@ -88,7 +88,7 @@ func TestPipelinedPairs(t *testing.T) {
 func TestLimitsOfRequests(t *testing.T) {
 	g := newRig(t, loopback{t}, handlers(says(jsonAnswer(200, good))), func(cfg *Config, _ *poolSpec) {
 		cfg.Limits.BodyBytes = 1 << 20
-		cfg.Limits.ReadStall = 200 * time.Millisecond
+		cfg.Limits.ReadStall = time.Second
 	})
 	f := func(name, request string, status, code string) {
 		t.Helper()

@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"bytes"
 	"crypto/rand"
 	"encoding/hex"
 	"net"
@@ -16,19 +17,35 @@ import (
 // maxRequestID bounds a client's own request id.
 const maxRequestID = 128
 
-// requestID keeps a client's request id when it is short printable ASCII, and
-// makes one otherwise.
-func requestID(given []byte) string {
-	sane := len(given) > 0 && len(given) <= maxRequestID
-	for _, c := range given {
-		sane = sane && c > ' ' && c < 0x7f
-	}
-	if sane {
-		return string(given)
+// requestID keeps a client's request id when there is one and it is short printable
+// ASCII, and makes one otherwise.
+func requestID(given ...[]byte) string {
+	if len(given) == 1 {
+		id := given[0]
+		sane := len(id) > 0 && len(id) <= maxRequestID
+		for _, c := range id {
+			sane = sane && c > ' ' && c < 0x7f
+		}
+		if sane {
+			return string(id)
+		}
 	}
 	var b [16]byte
 	_, _ = rand.Read(b[:])
 	return hex.EncodeToString(b[:])
+}
+
+// asksWebSocket reports whether a client wants to leave HTTP for frames of its own.
+// An offer of HTTP/2 is another matter: it is declined by not taking it up.
+func asksWebSocket(h *fasthttp.RequestHeader) bool {
+	for _, v := range h.PeekAll("Upgrade") {
+		for protocol := range bytes.SplitSeq(v, []byte(",")) {
+			if equalFold(bytes.TrimSpace(protocol), "websocket") {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // upstreamFields are the client's headers that a replica gets. Everything else
@@ -61,7 +78,12 @@ func appendFields(dst []byte, h *fasthttp.RequestHeader, id string, client net.A
 		dst = append(dst, value...)
 		dst = append(dst, "\r\n"...)
 	}
-	dst = append(dst, "Content-Type: application/json\r\nX-Request-Id: "...)
+	if ct := h.ContentType(); isForm(ct) {
+		line("Content-Type", ct) // it holds the boundary
+	} else {
+		dst = append(dst, "Content-Type: application/json\r\n"...)
+	}
+	dst = append(dst, "X-Request-Id: "...)
 	dst = append(dst, id...)
 	dst = append(dst, "\r\n"...)
 	for _, name := range upstreamFields {
@@ -76,7 +98,7 @@ func appendFields(dst []byte, h *fasthttp.RequestHeader, id string, client net.A
 			dst = append(dst, ", "...)
 		}
 	}
-	dst = append(dst, clientHost(client)...)
+	dst = appendHost(dst, client)
 	dst = append(dst, "\r\n"...)
 	if rank >= 0 {
 		line("X-Data-Parallel-Rank", strconv.AppendInt(nil, int64(rank), 10)) // vLLM, newer SGLang
@@ -90,15 +112,24 @@ func appendFields(dst []byte, h *fasthttp.RequestHeader, id string, client net.A
 	return dst
 }
 
-func clientHost(a net.Addr) string {
-	if a == nil {
-		return "unknown"
+func isForm(contentType []byte) bool {
+	const form = "multipart/"
+	return len(contentType) > len(form) && equalFold(contentType[:len(form)], form)
+}
+
+// appendHost appends the host of a client's address.
+func appendHost(dst []byte, a net.Addr) []byte {
+	if t, ok := a.(*net.TCPAddr); ok && t != nil {
+		if ip := t.AddrPort().Addr(); ip.IsValid() {
+			return ip.Unmap().AppendTo(dst)
+		}
 	}
-	host, _, err := net.SplitHostPort(a.String())
-	if err != nil {
-		return "unknown"
+	if a != nil {
+		if host, _, err := net.SplitHostPort(a.String()); err == nil {
+			return append(dst, host...)
+		}
 	}
-	return host
+	return append(dst, "unknown"...)
 }
 
 // copyFields copies what a client should see of a replica's headers.

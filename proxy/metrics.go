@@ -26,6 +26,7 @@ type metrics struct {
 	retries    *prometheus.CounterVec
 	shed       *prometheus.CounterVec
 	disconnect *prometheus.CounterVec
+	broken     *prometheus.CounterVec
 
 	panics       prometheus.Counter
 	refusedConns prometheus.Counter
@@ -76,6 +77,9 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		disconnect: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "hearsay_client_disconnects_total", Help: "Clients that left before their answer's end.",
 		}, []string{"phase"}),
+		broken: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "hearsay_broken_answers_total", Help: "Answers that had begun and did not come to their end, by reason; clients that left are not among them.",
+		}, []string{"pool", "reason"}),
 		panics: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "hearsay_panics_total", Help: "Panics contained while serving requests.",
 		}),
@@ -90,7 +94,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	if reg != nil {
 		reg.MustRegister(
 			m.requests, m.duration, m.ttft, m.tpot, m.tokens, m.pick, m.picks, m.predicted, m.reported,
-			m.ttftError, m.retries, m.shed, m.disconnect, m.panics, m.refusedConns,
+			m.ttftError, m.retries, m.shed, m.disconnect, m.broken, m.panics, m.refusedConns,
 		)
 	}
 	return m
@@ -111,6 +115,9 @@ var (
 	pickReasons = []string{
 		routing.ReasonWarm, routing.ReasonSpill, routing.ReasonCold, routing.ReasonLoad, routing.ReasonOnly, routing.ReasonTrial,
 	}
+	brokenReasons = []string{
+		"stream_broken", "idle_timeout", "total_timeout", "event_too_long", "error_event", "shutdown", "write_stall", "no_answer",
+	}
 	tokenTypes = []string{"input", "cached", "output"}
 )
 
@@ -119,7 +126,7 @@ func (m *metrics) know(pool string) {
 	for _, x := range []struct {
 		of     *prometheus.CounterVec
 		labels []string
-	}{{m.shed, shedReasons}, {m.retries, retryReasons}, {m.picks, pickReasons}, {m.tokens, tokenTypes}} {
+	}{{m.shed, shedReasons}, {m.retries, retryReasons}, {m.picks, pickReasons}, {m.tokens, tokenTypes}, {m.broken, brokenReasons}} {
 		for _, l := range x.labels {
 			x.of.WithLabelValues(pool, l)
 		}
@@ -135,7 +142,7 @@ func (m *metrics) forget(pool string) {
 	l := prometheus.Labels{"pool": pool}
 	for _, v := range []interface {
 		DeletePartialMatch(prometheus.Labels) int
-	}{m.requests, m.duration, m.ttft, m.tpot, m.tokens, m.picks, m.retries, m.shed} {
+	}{m.requests, m.duration, m.ttft, m.tpot, m.tokens, m.picks, m.retries, m.shed, m.broken} {
 		v.DeletePartialMatch(l)
 	}
 }

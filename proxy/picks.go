@@ -32,6 +32,7 @@ type CandidateInfo struct {
 	Score         float64         `json:"score"`
 	Terms         Terms           `json:"terms"`
 	Excluded      string          `json:"excluded,omitempty"` // why it could not be picked
+	Despite       string          `json:"despite,omitempty"`  // why it could only be picked since nobody else was left
 }
 
 // Terms are routing.Terms with the names that they have in JSON: queued tokens,
@@ -101,7 +102,7 @@ func appendCandidates(dst []CandidateInfo, c *routing.Choice) []CandidateInfo {
 	add := func(i int) {
 		k := &c.Candidates[i]
 		dst = append(dst, CandidateInfo{
-			Replica: k.Replica.ID, MatchedTokens: k.Matched, Score: k.Score, Terms: Terms(k.Terms), Excluded: k.Excluded,
+			Replica: k.Replica.ID, MatchedTokens: k.Matched, Score: k.Score, Terms: Terms(k.Terms), Excluded: k.Excluded, Despite: k.Despite,
 		})
 	}
 	if c.Chosen >= 0 && c.Chosen < len(c.Candidates) {

@@ -38,6 +38,7 @@ type relay struct {
 	encoded bool   // the body is compressed
 	whole   bool   // ahead is all of it
 	ahead   []byte // read before the answer began
+	passed  int    // comments that the client has got before
 	json    bool   // the body must be a JSON object
 	tail    []byte // the end of a long answer that is no stream
 
@@ -48,11 +49,13 @@ type relay struct {
 	failed error     // why the replica's side ended early
 	torn   bool      // the stream ended within an event that had been passed on in part
 	ended  bool      // the replica's side came to its proper end
-	stall  bool      // the client stopped taking bytes
 
 	read     api.Response // of a whole answer
 	finished bool
 }
+
+// byteOrderMark may stand before a stream's first line.
+var byteOrderMark = []byte{0xEF, 0xBB, 0xBF}
 
 var (
 	relayBuffers = sync.Pool{New: func() any { b := make([]byte, relayBuffer); return &b }}
@@ -62,7 +65,7 @@ var (
 // watch makes the relay follow an event stream.
 func (a *relay) watch() {
 	r := a.r
-	a.stream = true
+	a.stream, r.x.stream = true, true
 	a.framer = framers.Get().(*sse.Framer)
 	if r.ask.N == 1 && (r.ask.Endpoint == api.Chat || r.ask.Endpoint == api.Completions) {
 		a.sink = r.job.Answer()
@@ -75,11 +78,25 @@ func (a *relay) watch() {
 }
 
 // peek reads a stream up to its first event, so that an engine that refuses inside
-// a 200 is found out while another replica may still be tried.
-func (a *relay) peek() *failure {
-	for len(a.ahead) < peekBytes && a.framer.Events() == 0 && a.framer.Comments() == 0 && !a.framer.Done() {
+// a 200 is found out while another replica may still be tried. Comments before it are
+// no answer yet, but go out as they come: quiet says that this is to be made
+// possible, or that the client is to hear a comment of ours.
+func (a *relay) peek() (f *failure, quiet bool) {
+	r := a.r
+	for len(a.ahead) < peekBytes && a.framer.Events() == 0 && !a.framer.Done() {
+		if r.hears() && a.comments() > a.passed {
+			if r.heart.w == nil {
+				return nil, true
+			}
+			if err := r.heart.say(a.passComments()); err != nil {
+				return r.unsent(err), false
+			}
+		}
 		p, err := a.next()
 		a.ahead = append(a.ahead, p...)
+		if err == errQuiet {
+			return nil, true
+		}
 		if err == io.EOF {
 			break
 		}
@@ -88,16 +105,16 @@ func (a *relay) peek() *failure {
 				a.failed = err
 				break
 			}
-			return a.r.unsent(err)
+			return r.unsent(err), false
 		}
 	}
 	if a.framer.FirstIsError() {
-		return a.refusal(a.framer.Error())
+		return a.refusal(a.framer.Error()), false
 	}
-	if a.framer.Events() == 0 && a.framer.Comments() == 0 && !a.framer.Done() && len(a.ahead) < peekBytes && a.r.x.body.done() {
-		return broken("empty_stream", true)
+	if a.framer.Events() == 0 && !a.framer.Done() && len(a.ahead) < peekBytes && r.x.body.done() {
+		return broken("empty_stream", true), false
 	}
-	return nil
+	return nil, false
 }
 
 // refusal is an error event that came instead of an answer.
@@ -122,7 +139,7 @@ func (a *relay) refusal(payload []byte) *failure {
 // there.
 func (a *relay) load() *failure {
 	r := a.r
-	a.json = !a.encoded && meansJSON(r.x.resp.ContentType())
+	a.json = !a.encoded && r.ask.Endpoint != api.Other && meansJSON(r.x.resp.ContentType())
 	limit := r.s.limits.UsageBytes
 	b, err := readBounded(&r.x, limit)
 	a.ahead = b
@@ -164,14 +181,20 @@ func (a *relay) size() int {
 // next returns the next piece for the client, with an error when the replica's
 // side has ended: io.EOF for a proper end. The slice is valid until the next call.
 func (a *relay) next() ([]byte, error) {
-	if a.buf == nil {
-		a.buf = relayBuffers.Get().(*[]byte)
-	}
 	x := &a.r.x
 	if a.stream && a.framer.Done() {
-		x.waits.idle = min(x.waits.idle, goodbye)
+		x.waits.idle, x.started = min(x.waits.idle, goodbye), true
 	}
 	for {
+		if a.stream && x.idle() {
+			a.rest()
+			if err := x.wait(); err != nil {
+				return nil, err
+			}
+		}
+		if a.buf == nil {
+			a.buf = relayBuffers.Get().(*[]byte)
+		}
 		n, err := x.Read(*a.buf)
 		p := (*a.buf)[:n]
 		if !a.stream {
@@ -219,6 +242,7 @@ func (a *relay) next() ([]byte, error) {
 
 // event notes that an event has come.
 func (a *relay) event() {
+	a.r.x.started = true
 	if a.framer.FirstIsError() {
 		return // no token came
 	}
@@ -241,6 +265,12 @@ func (a *relay) WriteTo(w io.Writer) (n int64, err error) {
 			a.failed, err = errBroken, errBroken
 		}
 	}()
+	h := &a.r.heart
+	if a.r.phase = phaseStreaming; h.w != nil {
+		a.ahead = bytes.TrimPrefix(a.ahead, byteOrderMark) // a stream begins but once
+	}
+	a.r.releaseBody()
+	h.w, h.answer = w, a
 	write := func(p []byte) bool {
 		if len(p) == 0 {
 			return true
@@ -248,9 +278,9 @@ func (a *relay) WriteTo(w io.Writer) (n int64, err error) {
 		m, werr := w.Write(p)
 		n += int64(m)
 		if werr != nil {
-			err = errClientGone
-			var t interface{ Timeout() bool }
-			a.stall = errors.As(werr, &t) && t.Timeout()
+			err, h.stall = errClientGone, timedOut(werr)
+		} else if h.every > 0 {
+			h.start(time.Now())
 		}
 		return werr == nil
 	}
@@ -306,12 +336,17 @@ func (a *relay) keep(p []byte) {
 	a.tail = append(a.tail, p...)
 }
 
-// free gives buffers back.
-func (a *relay) free() {
+// rest gives the buffer back while nothing is in it.
+func (a *relay) rest() {
 	if a.buf != nil {
 		relayBuffers.Put(a.buf)
 		a.buf = nil
 	}
+}
+
+// free gives everything back.
+func (a *relay) free() {
+	a.rest()
 	if a.framer != nil {
 		a.framer.Reset(sse.Options{})
 		framers.Put(a.framer)

@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"bytes"
+	"mime"
 	"strconv"
 	"time"
 
@@ -29,9 +30,11 @@ type request struct {
 	ctx   *fasthttp.RequestCtx
 	conn  *clientConn
 	id    string
+	path  string // one that is passed through
 	began time.Time
 	pool  string // label
 	debug bool
+	ws    bool // the client asks for WebSocket
 
 	ask    api.Request
 	body   []byte // as the client sent it, decoded; nil once an answer is relayed
@@ -39,13 +42,14 @@ type request struct {
 	call   *call
 	disarm func()
 	x      exchange
+	tries  tries
+	heart  heart
 	phase  phase
 	first  time.Duration // until the first token; 0: none came
 
 	edits   []api.Edit
-	out     [][]byte // the body as the replica gets it
+	out     outgoing // as the replica gets it
 	usage   bool     // out asks for usage that the client did not ask for
-	head    []byte
 	replica *state.ReplicaView
 
 	status int
@@ -74,8 +78,8 @@ func (r *request) fail(e *api.Error) {
 	if len(allow) > 0 {
 		r.ctx.Response.Header.SetBytesV("Allow", allow)
 	}
-	if r.debug && r.job != nil && r.job.Attempts() > 0 {
-		debugFields(&r.ctx.Response.Header, r.s.core.store.View().Self, r.job.Pick())
+	if r.job != nil && r.job.Attempts() > 0 {
+		r.debugFields(&r.ctx.Response.Header)
 	}
 	r.end(e.Status)
 }
@@ -157,22 +161,30 @@ func (r *request) abandon() {
 
 // releaseBody lets the prompt go: no other replica will need it.
 func (r *request) releaseBody() {
-	r.body, r.out, r.head, r.edits = nil, nil, nil, nil
+	r.body, r.out, r.edits = nil, outgoing{}, nil
 	r.ctx.Request.ReleaseBody(64 << 10)
 	if r.conn != nil {
 		r.conn.freeBody()
 	}
 }
 
-// checkMedia accepts JSON in UTF-8, and a body without a type.
-func checkMedia(contentType []byte) *api.Error {
+// mediaOf accepts JSON in UTF-8, a body without a type, and forms where the endpoint
+// takes them, of which it returns the boundary.
+func mediaOf(ep api.Endpoint, contentType []byte) (boundary string, _ *api.Error) {
 	if len(contentType) == 0 {
-		return nil
+		return "", nil
 	}
 	media, params, _ := bytes.Cut(contentType, []byte(";"))
 	media = bytes.ToLower(bytes.TrimSpace(media))
+	if ep == api.Other && string(media) == "multipart/form-data" {
+		_, p, err := mime.ParseMediaType(string(contentType))
+		if err != nil || p["boundary"] == "" {
+			return "", api.UnsupportedMedia("Content-Type")
+		}
+		return p["boundary"], nil
+	}
 	if string(media) != "application/json" && !bytes.HasSuffix(media, []byte("+json")) {
-		return api.UnsupportedMedia("Content-Type")
+		return "", api.UnsupportedMedia("Content-Type")
 	}
 	for p := range bytes.SplitSeq(params, []byte(";")) {
 		k, v, _ := bytes.Cut(p, []byte("="))
@@ -181,8 +193,43 @@ func checkMedia(contentType []byte) *api.Error {
 		}
 		v = bytes.Trim(bytes.TrimSpace(v), `"`)
 		if !equalFold(v, "utf-8") && !equalFold(v, "utf8") && !equalFold(v, "us-ascii") {
-			return api.UnsupportedMedia("charset")
+			return "", api.UnsupportedMedia("charset")
 		}
 	}
-	return nil
+	return "", nil
+}
+
+// read reads and parses the body.
+func (r *request) read(ep api.Endpoint) (ask api.Request, body []byte, _ *api.Error) {
+	boundary, e := mediaOf(ep, r.ctx.Request.Header.ContentType())
+	if e != nil {
+		return ask, nil, e
+	}
+	if body, e = r.readBody(); e != nil {
+		return ask, nil, e
+	}
+	var err error
+	if boundary != "" {
+		ask, err = api.ParseForm(boundary, body)
+	} else {
+		ask, err = api.Parse(ep, body)
+	}
+	if err == nil && ask.Model == "" { // native interfaces of engines name none
+		if ask.Model = r.s.onlyModel(); ask.Model == "" {
+			err = api.BadRequest("model", "The request names no model, and there are several. Set 'model'; GET /v1/models lists the models.")
+		}
+	}
+	if err != nil {
+		return ask, nil, api.AsError(err)
+	}
+	return ask, body, nil
+}
+
+// onlyModel is the model of the only pool there is, "" if there are several.
+func (s *Server) onlyModel() string {
+	pools := s.core.store.View().Pools
+	if len(pools) != 1 {
+		return ""
+	}
+	return pools[0].Spec.Model
 }

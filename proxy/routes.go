@@ -26,27 +26,72 @@ func (s *Server) handle(ctx *fasthttp.RequestCtx) {
 			ctx.SetConnectionClose()
 		}
 	}()
-	if c, ok := ctx.Conn().(*clientConn); ok {
-		r.conn = c
-		c.answering()
-	}
+	r.conn, _ = ctx.Conn().(*clientConn)
 	h := &ctx.Request.Header
-	r.id = requestID(h.Peek("X-Request-Id"))
-	if len(h.PeekAll("X-Request-Id")) > 1 {
-		r.id = requestID(nil)
+	r.id = requestID(h.PeekAll("X-Request-Id")...)
+	if !r.receive() {
+		return
 	}
 	if s.draining.Load() || r.conn != nil && r.began.Sub(r.conn.accepted) > s.limits.ConnAge {
 		ctx.SetConnectionClose()
 	}
-	if fault := framing(h.RawHeaders()); fault != "" {
-		r.fail(badFraming("The request is refused: " + fault + "."))
-		ctx.SetConnectionClose()
-		return
-	}
 	if !h.IsHTTP11() {
 		ctx.SetConnectionClose()
 	}
-	s.route(ctx, r)
+	if r.ws = asksWebSocket(h); r.ws {
+		r.closing() // frames may follow
+	}
+	if ep, ok := s.route(ctx, r); ok {
+		if ep == api.Other {
+			r.path = string(ctx.Path())
+		}
+		r.complete(ep)
+	}
+}
+
+// receive reads the request's body, when its end is clear. It reports false when
+// the request has been refused.
+func (r *request) receive() bool {
+	c, raw := r.conn, r.ctx.Request.Header.RawHeaders()
+	size, fault := framing(raw)
+	if fault == "" && c != nil && !c.head.agrees(raw) {
+		fault = errHead.Error()
+	}
+	var refusal *api.Error
+	switch version := string(r.ctx.Request.Header.Protocol()); {
+	case fault != "":
+		refusal = badFraming("The request is refused: " + fault + ".")
+	case version != "HTTP/1.1" && version != "HTTP/1.0":
+		refusal = api.VersionNotSupported()
+	}
+	if refusal != nil {
+		if c != nil {
+			c.answering()
+		}
+		r.fail(refusal)
+		r.closing()
+		return false
+	}
+	if c == nil {
+		return true
+	}
+	body, err := c.readBody(size)
+	if err != nil {
+		r.s.badRequest(r.ctx, r.id, err)
+		return false
+	}
+	c.answering()
+	r.ctx.Request.SetBodyRaw(body)
+	r.began = time.Now()
+	return true
+}
+
+// closing ends the connection behind the answer, whatever the client still sends.
+func (r *request) closing() {
+	r.ctx.SetConnectionClose()
+	if r.conn != nil {
+		r.conn.linger = true
+	}
 }
 
 // expect decides whether a client that asks first may send its body.
@@ -54,29 +99,32 @@ func (s *Server) expect(ctx *fasthttp.RequestCtx) int {
 	h := &ctx.Request.Header
 	var e *api.Error
 	path := string(ctx.Path())
-	switch fault := framing(h.RawHeaders()); {
+	switch size, fault := framing(h.RawHeaders()); {
 	case fault != "":
 		e = badFraming("The request is refused: " + fault + ".")
 	case allowed(path) == "":
 		e = api.NotFound()
 	case allowed(path) != postOnly || !ctx.IsPost():
 		e = api.MethodNotAllowed(allowed(path))
-	case h.ContentLength() > s.limits.BodyBytes:
+	case size > int64(s.limits.BodyBytes):
 		e = api.BodyTooLarge(int64(s.limits.BodyBytes))
 	default:
-		if e = checkMedia(h.ContentType()); e == nil {
+		if _, e = mediaOf(api.EndpointOf(path), h.ContentType()); e != nil {
+			break
+		}
+		if _, e = encodingOf(h); e == nil {
 			return http.StatusContinue
 		}
 	}
 	s.metrics.requests.WithLabelValues(unknownPool, strconv.Itoa(e.Status)).Inc()
-	s.writeError(ctx, requestID(h.Peek("X-Request-Id")), e)
+	s.writeError(ctx, requestID(h.PeekAll("X-Request-Id")...), e)
 	return e.Status
 }
 
 // allowed is the methods a path takes, "" for a path that is not served.
 func allowed(path string) string {
 	switch ep := api.EndpointOf(path); {
-	case ep == api.Chat || ep == api.Completions || ep == api.Embeddings:
+	case ep == api.Chat || ep == api.Completions || ep == api.Embeddings || api.PassedThrough(path):
 		return postOnly
 	case ep == api.Models, path == "/livez", path == "/readyz", path == "/health":
 		return getOnly
@@ -91,28 +139,29 @@ const (
 )
 
 // route decides by the parsed path, which has no dot segments and no doubled
-// slashes left.
-func (s *Server) route(ctx *fasthttp.RequestCtx, r *request) {
+// slashes left. It answers what no replica is needed for, and tells the endpoint of
+// anything else.
+func (s *Server) route(ctx *fasthttp.RequestCtx, r *request) (ep api.Endpoint, ok bool) {
 	path := string(ctx.Path())
-	ep := api.EndpointOf(path)
+	ep = api.EndpointOf(path)
 	method := string(ctx.Method())
 	allow := allowed(path)
 	if string(ctx.RequestURI()) == "*" && method == fasthttp.MethodOptions {
 		allow = "GET, HEAD, POST, OPTIONS"
 	}
-	if allow == "" {
-		r.fail(api.NotFound())
-		return
-	}
 	switch {
+	case allow == "":
+		r.fail(api.NotFound())
 	case method == fasthttp.MethodOptions:
 		ctx.Response.Header.Set("Allow", allow)
 		r.answer(http.StatusNoContent, "", nil)
 	case !slices.Contains(strings.Split(allow, ", "), method):
 		ctx.Response.Header.Set("Allow", allow)
 		r.fail(api.MethodNotAllowed(allow))
+	case allow == postOnly && r.ws:
+		r.fail(api.UpgradeRefused())
 	case allow == postOnly:
-		r.complete(ep)
+		return ep, true
 	case path == "/readyz":
 		s.readyz(ctx, r)
 	case ep == api.Models:
@@ -120,6 +169,7 @@ func (s *Server) route(ctx *fasthttp.RequestCtx, r *request) {
 	default:
 		r.answer(http.StatusOK, "text/plain; charset=utf-8", []byte("ok\n"))
 	}
+	return ep, false
 }
 
 // modelInfo is one entry of the model list.

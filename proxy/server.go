@@ -67,14 +67,14 @@ func New(cfg Config) (*Server, error) {
 	s.core = newCore(cfg.Core, s.limits.Picks, s.metrics)
 	s.up = newConnPools(&s.cfg)
 	s.http = &fasthttp.Server{
-		Handler:            s.handle,
-		ErrorHandler:       s.badRequest,
-		ExpectHandler:      s.expect,
-		ReadBufferSize:     s.limits.HeaderBytes,
-		MaxRequestBodySize: s.limits.BodyBytes,
-		IdleTimeout:        s.limits.Idle,
-		Concurrency:        1 << 30, // counted here, before a goroutine exists
-		Logger:             discardLogger{},
+		Handler:        s.handle,
+		ErrorHandler:   s.badHead,
+		ExpectHandler:  s.expect,
+		ReadBufferSize: s.limits.HeaderBytes,
+		HeaderReceived: noBody,
+		IdleTimeout:    s.limits.Idle,
+		Concurrency:    1 << 30, // counted here, before a goroutine exists
+		Logger:         discardLogger{},
 		ConnState: func(c net.Conn, st fasthttp.ConnState) {
 			if cc, ok := c.(*clientConn); ok {
 				switch st {
@@ -183,7 +183,7 @@ func (s *Server) admit(ctx context.Context, c net.Conn, helpers *sync.WaitGroup)
 	cc.notify, cc.hang.raw = unwrap(c)
 	if raw := cc.hang.raw; raw != nil {
 		_ = raw.Control(func(fd uintptr) { setUserTimeout(fd, s.limits.Unacked) })
-		if b, ok := c.(interface{ SetWriteBuffer(int) error }); ok {
+		if b, ok := socket(c).(interface{ SetWriteBuffer(int) error }); ok {
 			_ = b.SetWriteBuffer(s.limits.ClientBuffer)
 		}
 		s.mu.Lock()
@@ -220,8 +220,13 @@ func (s *Server) serve(c *clientConn) {
 }
 
 // refuse answers a connection that is one too many. A fresh socket's buffer takes
-// the few bytes without blocking.
+// the few bytes without blocking; TLS would have to be agreed on first, which is not
+// waited for.
 func (s *Server) refuse(c net.Conn) {
+	if under := socket(c); under != c {
+		_ = under.Close()
+		return
+	}
 	_ = c.SetWriteDeadline(time.Now().Add(100 * time.Millisecond))
 	e := &api.Error{Status: 503, Type: "server_error", Code: "too_many_connections", Message: "The router has too many connections. Try again later."}
 	body := e.AppendOpenAI(nil)
@@ -323,14 +328,20 @@ func (s *Server) sweep(ctx context.Context) {
 	}
 }
 
+// badHead answers a request whose head could not be read: whatever stands in it is
+// not believed.
+func (s *Server) badHead(ctx *fasthttp.RequestCtx, err error) {
+	s.badRequest(ctx, requestID(nil), err)
+}
+
 // badRequest answers a request that could not be read. The connection is closed
 // after it.
-func (s *Server) badRequest(ctx *fasthttp.RequestCtx, err error) {
+func (s *Server) badRequest(ctx *fasthttp.RequestCtx, id string, err error) {
 	over := false
 	if c, ok := ctx.Conn().(*clientConn); ok {
 		c.answering()
 		c.linger = true
-		over = c.over
+		over = c.over || errors.Is(err, errBudget)
 		c.freeBody() // nothing of it is kept
 	}
 	var small *fasthttp.ErrSmallBuffer
@@ -349,7 +360,7 @@ func (s *Server) badRequest(ctx *fasthttp.RequestCtx, err error) {
 		e = badFraming("The request is not valid HTTP.")
 	}
 	s.metrics.requests.WithLabelValues(unknownPool, strconv.Itoa(e.Status)).Inc()
-	s.writeError(ctx, requestID(nil), e)
+	s.writeError(ctx, id, e)
 	ctx.SetConnectionClose()
 }
 

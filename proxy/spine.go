@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/valyala/fasthttp"
@@ -14,37 +15,54 @@ import (
 
 // complete serves one request that goes to a replica, from its body to its answer.
 // What the answer's relay holds is given back by request.end, on every path.
+//
+// A goroutine waits for a replica inside dispatch and attempt. What they call first
+// has returned by then, which keeps the frames of a waiting stream's stack few.
 func (r *request) complete(ep api.Endpoint) {
+	if !r.admit(ep) {
+		return
+	}
+	switch f, quiet := r.dispatch(); {
+	case quiet:
+		r.open()
+	case f != nil:
+		r.refuse(f)
+	default:
+		r.begin(r.tries.answer)
+	}
+}
+
+// admit reads and parses the body and arms the request. It reports false when that
+// ended the request.
+func (r *request) admit(ep api.Endpoint) bool {
 	h := &r.ctx.Request.Header
 	r.debug = r.s.cfg.Debug && string(h.Peek("X-Hearsay-Debug")) == "1"
 
-	body, fault := r.readBody()
+	ask, body, fault := r.read(ep)
 	if fault != nil {
 		r.fail(fault)
-		return
-	}
-	ask, err := api.Parse(ep, body)
-	if err != nil {
-		r.fail(api.AsError(err))
-		return
+		return false
 	}
 	r.ask, r.body = ask, body
 
+	var err error
 	r.job, err = r.s.core.Admit(&Ask{ID: r.id, Request: &r.ask, Body: body, Session: string(h.Peek("X-Session-Id"))})
 	if err != nil {
 		r.fail(api.AsError(err))
-		return
+		return false
 	}
 	r.pool = r.job.Pool().Spec.Name
 	if err := r.arm(); err != nil {
 		r.fail(shuttingDown())
-		return
+		return false
 	}
 	r.call.end = r.began.Add(orDefault(r.job.Pool().Spec.TotalTimeout, defaultTotal))
-
-	if f := r.dispatch(); f != nil {
-		r.refuse(f)
+	if r.hears() {
+		r.heart.gone = r.call.cancel
+		r.heart.every = r.job.Pool().Spec.Heartbeat
+		r.heart.start(time.Now())
 	}
+	return true
 }
 
 // Time limits of pools that set none.
@@ -63,129 +81,59 @@ func orDefault[T time.Duration | int](v, d T) T {
 	return v
 }
 
-// dispatch tries replicas until one answers or nothing is left to try. It returns
-// nil when an answer has been set up, and otherwise what to tell the client.
-func (r *request) dispatch() *failure {
-	var last, reached *failure
-	wait := time.Duration(0) // the least that busy replicas asked for
-	for {
-		replica, err := r.job.Next()
-		if err != nil {
-			if last == nil {
-				last = &failure{outcome: OutcomeBusy, err: api.AsError(err)}
-				r.s.metrics.shed.WithLabelValues(r.pool, last.err.Reason).Inc()
-			}
-			break
-		}
-		if last != nil {
-			r.s.metrics.retries.WithLabelValues(r.pool, last.reason).Inc()
-		}
-		r.replica = replica
-		r.phase = phaseConnecting
-		f := r.attempt(replica)
-		if f == nil {
-			return nil
-		}
-		r.x.drop()
-		r.job.End(&Result{Outcome: f.outcome, RetryAfter: f.asked})
-		if f.outcome == OutcomeBusy && f.wait > 0 && (wait == 0 || f.wait < wait) {
-			wait = f.wait
-		}
-		last = f
-		if !f.unreached {
-			reached = f
-		}
-		if !f.retry || r.call.cause() != nil ||
-			r.job.Attempts() >= orDefault(r.job.Pool().Spec.RetryAttempts, defaultAttempts) {
-			break
-		}
-	}
-	switch {
-	case last.unreached && reached != nil:
-		last = reached // what a replica said is worth more than that another is away
-	case last.unreached:
-		r.s.metrics.shed.WithLabelValues(r.pool, last.err.Reason).Inc()
-	}
-	if last.outcome == OutcomeBusy && wait > 0 {
-		last.wait = wait
-	}
-	return last
-}
-
-// attempt sends the request to one replica. It returns nil when the answer is on
-// its way to the client, and otherwise how the attempt failed: then nothing has
-// reached the client.
-func (r *request) attempt(replica *state.ReplicaView) *failure {
-	spec := &r.job.Pool().Spec
-	pool, err := r.s.up.of(replica.URL)
-	if err != nil {
-		return broken("bad_url", true)
-	}
-	bare := r.s.core.noUsage.has(replica.URL)
-	refused := false // asking for usage was
-	for {
-		r.prepare(spec, bare)
-		r.addRank(spec, replica)
-		r.x = exchange{call: r.call, pool: pool, resp: r.x.resp, waits: waits{
-			connect:   orDefault(spec.ConnectTimeout, defaultConnect),
-			firstByte: orDefault(spec.FirstByteTimeout, defaultFirstByte),
-			idle:      orDefault(spec.IdleTimeout, defaultIdle),
-		}}
-		r.out = splice(r.out[:0], r.body, r.edits)
-		out := outgoing{body: r.out}
-		r.head = appendRequest(r.head[:0], upstreamPath(r.ask.Endpoint), pool.addr, r.fields(spec, replica), out.size())
-		out.head = r.head
-		r.x.onConnect = func() { r.phase = phaseWaiting }
-		if err := r.x.send(&out); err != nil {
-			return r.unsent(err)
-		}
-		r.noteLoad(spec, replica)
-		if status := r.x.resp.StatusCode(); status >= 300 || status == http.StatusNoContent {
-			f := r.rejected(status)
-			if r.usage && f.blamesUsage() {
-				// Our own addition may be what was refused: not the client's problem.
-				r.x.drop()
-				bare, refused = true, true
-				continue
-			}
-			return f
-		}
-		f := r.accept()
-		if f == nil && refused {
-			// Only now it is known: an error may also quote what a client wrote.
-			r.s.core.noUsage.add(replica.URL)
-		}
-		return f
-	}
-}
-
-// upstreamPath is the path replicas are asked at: never what a client wrote.
-func upstreamPath(ep api.Endpoint) string {
-	switch ep {
+// upstreamPath is the path replicas are asked at: one of those known, never what a
+// client wrote.
+func (r *request) upstreamPath() string {
+	switch r.ask.Endpoint {
 	case api.Completions:
 		return "/v1/completions"
 	case api.Embeddings:
 		return "/v1/embeddings"
+	case api.Other:
+		return r.path
 	}
 	return "/v1/chat/completions"
 }
 
-func (r *request) fields(spec *state.PoolSpec, replica *state.ReplicaView) []byte {
+func (r *request) fields(dst []byte, spec *state.PoolSpec, replica *state.ReplicaView) []byte {
 	rank := -1
 	if spec.DPRanks > 1 {
 		rank = replica.Rank
 	}
-	return appendFields(make([]byte, 0, 512), &r.ctx.Request.Header, r.id, r.ctx.RemoteAddr(), r.s.keys.of(spec), rank, r.asksLoad(spec, replica))
+	return appendFields(dst, &r.ctx.Request.Header, r.id, r.ctx.RemoteAddr(), r.s.keys.of(spec), rank, r.asksLoad(spec, replica))
 }
 
-// prepare splices what a replica must see differently; a bare body does not ask
-// for usage.
-func (r *request) prepare(spec *state.PoolSpec, bare bool) {
+// prepare makes the exchange with a replica, and what is sent to it.
+func (r *request) prepare(spec *state.PoolSpec, replica *state.ReplicaView, pool *connPool, bare bool) {
+	r.edit(spec, bare)
+	r.addRank(spec, replica)
+	r.out.body = splice(r.out.body[:0], r.body, r.edits)
+	var room [512]byte
+	fields := r.fields(room[:0], spec, replica)
+	r.out.head = appendRequest(slices.Grow(r.out.head[:0], len(fields)+128), r.upstreamPath(), pool.addr, fields, r.out.size())
+	r.x = exchange{call: r.call, pool: pool, resp: r.x.resp, waits: waits{
+		connect:   orDefault(spec.ConnectTimeout, defaultConnect),
+		firstByte: orDefault(spec.FirstByteTimeout, defaultFirstByte),
+		idle:      orDefault(spec.IdleTimeout, defaultIdle),
+	}}
+	r.x.onConnect = func() { r.phase = phaseWaiting }
+	if r.hears() {
+		r.x.heart = &r.heart
+	}
+}
+
+// hears reports whether the client can be told that it is waited: in comments of an
+// event stream, whose length no head gives.
+func (r *request) hears() bool { return r.ask.Stream && r.ctx.Request.Header.IsHTTP11() }
+
+// edit notes what a replica must see differently; a bare body does not ask for
+// usage.
+func (r *request) edit(spec *state.PoolSpec, bare bool) {
 	r.edits, r.usage = r.edits[:0], false
 	if name := spec.UpstreamName(); name != r.ask.Model {
 		r.edits = r.ask.RenameModel(r.edits, name)
 	}
-	if !bare {
+	if !bare && r.ask.Endpoint != api.Other {
 		n := len(r.edits)
 		r.edits = r.ask.AskUsage(r.edits)
 		r.usage = len(r.edits) > n
@@ -194,26 +142,40 @@ func (r *request) prepare(spec *state.PoolSpec, bare bool) {
 
 // accept takes a good response: an event stream is looked into as far as its first
 // event, anything else is read whole where it is short. What came encoded, though
-// nobody asked for that, passes unread.
-func (r *request) accept() *failure {
-	a := &relay{r: r}
-	enc := r.x.resp.ContentEncoding()
-	a.encoded = len(enc) > 0 && !equalFold(enc, "identity")
-	if events := isEventStream(r.x.resp.ContentType()); events && a.encoded {
-		r.begin(a)
-		return nil
-	} else if events {
-		a.watch()
-		if f := a.peek(); f != nil {
-			a.free()
-			return f
+// nobody asked for that, passes unread. It returns as attempt does.
+func (r *request) accept() (f *failure, quiet bool) {
+	t := &r.tries
+	if t.answer == nil {
+		a := &relay{r: r}
+		t.answer = a
+		enc := r.x.resp.ContentEncoding()
+		a.encoded = len(enc) > 0 && !equalFold(enc, "identity")
+		if isEventStream(r.x.resp.ContentType()) && !a.encoded {
+			a.watch()
 		}
-	} else if f := a.load(); f != nil {
-		a.free()
-		return f
 	}
-	r.begin(a)
-	return nil
+	switch a := t.answer; {
+	case a.stream:
+		f, quiet = a.peek()
+	case a.encoded && isEventStream(r.x.resp.ContentType()):
+	default:
+		f = a.load()
+	}
+	switch {
+	case quiet:
+		return nil, true
+	case f == nil && r.heart.w != nil && !t.answer.stream:
+		f = broken("bad_response", true) // the client has been promised events
+	}
+	if f != nil {
+		t.answer.free()
+		return f, false
+	}
+	if t.refused {
+		// Only now it is known: an error may also quote what a client wrote.
+		r.s.core.noUsage.add(r.replica.URL)
+	}
+	return nil, false
 }
 
 // begin commits to the answer: from here on no other replica is tried.
@@ -223,54 +185,74 @@ func (r *request) begin(a *relay) {
 	copyFields(&resp.Header, r.x.resp)
 	h := &resp.Header
 	h.Set("x-request-id", r.id)
-	if r.debug {
-		debugFields(h, r.s.core.store.View().Self, r.job.Pick())
-	}
 	r.status = resp.StatusCode()
-	r.releaseBody()
 	switch {
 	case a.whole:
+		r.debugFields(h)
+		r.releaseBody()
 		resp.SetBodyRaw(a.ahead)
 		a.finish(nil)
 	case !r.ctx.Request.Header.IsHTTP11() && a.size() < 0:
+		r.debugFields(h)
 		a.plain()
 	default:
 		if a.stream {
-			h.Set("Cache-Control", "no-cache")
-			h.Set("X-Accel-Buffering", "no")
+			r.streamFields(h)
+		} else {
+			r.debugFields(h)
 		}
-		r.phase = phaseStreaming
 		resp.SetBodyStream(a, a.size())
+	}
+}
+
+// streamFields are the headers of every stream's answer.
+func (r *request) streamFields(h *fasthttp.ResponseHeader) {
+	h.Set("x-request-id", r.id)
+	h.Set("Cache-Control", "no-cache")
+	h.Set("X-Accel-Buffering", "no")
+	r.debugFields(h)
+}
+
+// debugFields names the pick to a client that may know it.
+func (r *request) debugFields(h *fasthttp.ResponseHeader) {
+	if r.debug {
+		debugFields(h, r.s.core.store.View().Self, r.job.Pick())
 	}
 }
 
 // refuse answers a request that no replica served.
 func (r *request) refuse(f *failure) {
+	fault := r.verdict(f)
+	if r.call.cause() != nil {
+		r.ctx.SetConnectionClose()
+	}
+	if fault != nil {
+		r.fail(fault)
+		return
+	}
+	r.pass(f)
+}
+
+// verdict counts a request that no replica served and says what its client is told:
+// nil for a replica's own words.
+func (r *request) verdict(f *failure) *api.Error {
 	r.reason = f.reason
 	switch cause := r.call.cause(); {
 	case errors.Is(cause, errClientGone):
 		r.s.metrics.disconnect.WithLabelValues(string(r.phase)).Inc()
-		r.ctx.SetConnectionClose()
-		r.fail(api.ClientClosed())
-		return
+		return api.ClientClosed()
 	case cause != nil:
-		r.ctx.SetConnectionClose()
-		r.fail(shuttingDown())
-		return
+		return shuttingDown()
 	}
 	if f.outcome == OutcomeBusy && r.job.Attempts() > 0 {
 		r.s.metrics.shed.WithLabelValues(r.pool, "replicas_busy").Inc()
 	}
-	if f.err != nil {
-		if f.outcome == OutcomeBusy && f.wait > 0 {
-			e := *f.err
-			e.RetryAfter = f.wait
-			f.err = &e
-		}
-		r.fail(f.err)
-		return
+	if f.err != nil && f.outcome == OutcomeBusy && f.wait > 0 {
+		e := *f.err
+		e.RetryAfter = f.wait
+		return &e
 	}
-	r.pass(f)
+	return f.err
 }
 
 // pass relays a replica's own error as it is.
@@ -280,9 +262,7 @@ func (r *request) pass(f *failure) {
 	if f.outcome == OutcomeBusy && f.wait > 0 {
 		h.Set("Retry-After", seconds(f.wait))
 	}
-	if r.debug {
-		debugFields(h, r.s.core.store.View().Self, r.job.Pick())
-	}
+	r.debugFields(h)
 	r.answer(f.status, string(f.head.ContentType()), f.body)
 }
 
@@ -298,7 +278,6 @@ func (a *relay) plain() {
 		resp.SetStatusCode(http.StatusHTTPVersionNotSupported)
 		return
 	}
-	r.phase = phaseStreaming
 	r.ctx.SetConnectionClose()
 	head := append([]byte("HTTP/1.0 "), seconds(time.Duration(resp.StatusCode())*time.Second)...)
 	head = append(head, " "...)
@@ -317,9 +296,7 @@ func (a *relay) plain() {
 	}
 	a.finish(err)
 	if err != nil && err != io.EOF && r.conn != nil {
-		if l, ok := r.conn.Conn.(interface{ SetLinger(int) error }); ok {
-			_ = l.SetLinger(0)
-		}
+		r.conn.reset()
 	}
 	_ = conn.Close()
 }

@@ -71,53 +71,72 @@ type exchange struct {
 	pool  *connPool
 	conn  *upConn
 	waits waits
+	heart *heart // sounded while nothing comes; nil: none
 
 	onConnect func() // nil, or called when a connection is there
 
 	resp     *fasthttp.ResponseHeader
 	body     bodyReader
+	sent     bool      // the request is on its way, or did not get through
+	written  error     // what sending it ended with
 	touched  bool      // a byte of a response has come
 	reusable bool      // framing allows the connection to be used again
 	firstBy  time.Time // until when the first byte of the body must come
-	started  bool      // a byte of the body has come
+	started  bool      // the body has begun: for a stream, its first event has come
+	stream   bool      // the body is one of events
 }
 
-// send sends a request and reads the answer's head. When a reused connection turns
-// out closed before a byte of an answer came, the request is sent once more on a
-// new one: the replica had closed it while idle and has not read the request.
+// send sends a request and reads the answer's head. It returns errQuiet when the
+// client is to hear something first, and goes on where it was when it is called
+// again.
+//
+// When a reused connection turns out closed, and the replica has provably not read
+// the request whole, it is sent once more on a new one: the replica had closed the
+// connection while it was idle. That needs no judgement of what a request does. Proof
+// is that not all of it could be written, or what unread says.
 func (x *exchange) send(out *outgoing) error {
 	err := x.try(out, false)
-	if err == nil || x.call.cause() != nil {
+	if err == nil || err == errQuiet || x.call.cause() != nil {
 		return err
 	}
-	if x.conn != nil && x.conn.reused && !x.touched && closedByPeer(err) {
-		x.drop()
-		return x.try(out, true)
+	if x.conn == nil || !x.conn.reused || x.touched || !closedByPeer(err) {
+		return err
 	}
-	return err
+	x.pool.learn(x.conn.idled)
+	if x.written == nil && !x.conn.unread(err) {
+		return err
+	}
+	x.drop()
+	x.sent = false
+	return x.try(out, true)
 }
 
 func (x *exchange) try(out *outgoing, fresh bool) error {
-	if err := x.connect(fresh); err != nil {
-		return err
-	}
-	if err := x.call.bind(x.conn.base); err != nil {
-		return err
-	}
-	written := x.write(out)
-	x.firstBy = x.call.until(time.Now(), x.waits.firstByte)
-	if written != nil {
-		// The replica may have answered early, 400 or 413 to a long body, and then
-		// closed or read no more.
-		x.firstBy = x.call.until(time.Now(), time.Second)
+	if !x.sent {
+		if err := x.connect(fresh); err != nil {
+			return err
+		}
+		if err := x.call.bind(x.conn.base); err != nil {
+			return err
+		}
+		x.sent, x.written = true, x.write(out)
+		x.firstBy = x.call.until(time.Now(), x.waits.firstByte)
+		if x.written != nil {
+			// The replica may have answered early, 400 or 413 to a long body, and then
+			// closed or read no more.
+			x.firstBy = x.call.until(time.Now(), time.Second)
+		}
 	}
 	if err := x.readHead(); err != nil {
-		if written != nil && !x.touched {
-			return x.call.explain(written, errIdleTimeout)
+		switch {
+		case err == errQuiet:
+			return err
+		case x.written != nil && !x.touched:
+			return x.call.explain(x.written, errIdleTimeout)
 		}
 		return x.call.explain(err, errFirstByteTimeout)
 	}
-	if written != nil {
+	if x.written != nil {
 		x.reusable = false
 	}
 	return nil
@@ -137,6 +156,8 @@ func (x *exchange) connect(fresh bool) error {
 		}
 	}
 	x.conn, x.touched = c, false
+	c.heart = x.heart
+	c.before = c.wrote
 	if x.onConnect != nil {
 		x.onConnect()
 	}
@@ -152,7 +173,8 @@ func (x *exchange) write(out *outgoing) error {
 			return err
 		}
 		bufs := batch
-		_, err := bufs.WriteTo(c.Conn) // one writev where the connection is plain TCP
+		n, err := bufs.WriteTo(c.Conn) // one writev where the connection is plain TCP
+		c.wrote += uint64(n)
 		batch, size = batch[:0], 0
 		return err
 	}
@@ -174,10 +196,11 @@ func (x *exchange) write(out *outgoing) error {
 // readHead reads the head of the final response, skipping interim ones.
 func (x *exchange) readHead() error {
 	c := x.conn
-	if err := c.SetReadDeadline(x.firstBy); err != nil {
+	c.by = x.firstBy
+	if err := c.wait(); err != nil {
 		return err
 	}
-	if _, err := c.br.Peek(1); err != nil {
+	if _, err := c.reader().Peek(1); err != nil {
 		return err
 	}
 	x.touched = true
@@ -198,14 +221,14 @@ func (x *exchange) readHead() error {
 	h := x.resp
 	status, size := h.StatusCode(), h.ContentLength()
 	x.reusable = !h.ConnectionClose()
-	x.body = bodyReader{br: c.br}
+	x.body = bodyReader{}
 	switch {
 	case status == fasthttp.StatusNoContent || status == fasthttp.StatusNotModified:
 		x.body.kind, x.body.left = bodySized, 0
 	case size >= 0:
 		x.body.kind, x.body.left = bodySized, int64(size)
 	case size == -1:
-		x.body.kind, x.body.chunks = bodyChunked, chunkReader{br: c.br}
+		x.body.kind = bodyChunked
 	default:
 		x.body.kind, x.reusable = bodyUntilClose, false
 	}
@@ -223,7 +246,7 @@ func (x *exchange) parseHead() error {
 			return nil
 		case errors.As(err, &small) && x.conn.br.Size() < maxHead:
 			held, _ := x.conn.br.Peek(x.conn.br.Buffered())
-			rest := io.MultiReader(bytes.NewReader(append([]byte(nil), held...)), x.conn.Conn)
+			rest := io.MultiReader(bytes.NewReader(append([]byte(nil), held...)), x.conn)
 			x.conn.br = bufio.NewReaderSize(rest, min(maxHead, 4*x.conn.br.Size()))
 		case errors.Is(err, fasthttp.ErrTimeout), closedByPeer(err):
 			return err
@@ -237,32 +260,53 @@ func (x *exchange) parseHead() error {
 	}
 }
 
+// wait blocks, under the limits, until the next Read will not. Nothing is held
+// for reading meanwhile, nor by a caller who gives its buffer back before. Its error
+// is errQuiet or nil.
+func (x *exchange) wait() error {
+	x.limit()
+	return x.conn.wait()
+}
+
+// idle reports whether a Read would have to wait for the replica.
+func (x *exchange) idle() bool {
+	return x.conn != nil && x.conn.pending() == 0 && x.conn.err == nil && !x.body.done()
+}
+
 // Read reads from the answer's body under the limits. It returns io.EOF only at
 // the body's proper end. Errors are explained.
 func (x *exchange) Read(p []byte) (int, error) {
 	if x.conn == nil {
 		return 0, net.ErrClosed
 	}
-	limit := errIdleTimeout
-	if x.conn.br.Buffered() == 0 {
-		d := x.firstBy
-		if x.started {
-			d = x.call.until(time.Now(), x.waits.idle)
-		} else {
-			limit = errFirstByteTimeout
-		}
-		if err := x.conn.SetReadDeadline(d); err != nil {
-			return 0, x.call.explain(err, limit)
-		}
+	if x.idle() {
+		x.limit()
 	}
+	x.body.br = x.conn.reader()
 	n, err := x.body.Read(p)
-	if n > 0 {
+	if n > 0 && !x.stream {
 		x.started = true
 	}
 	if err != nil && err != io.EOF {
-		err = x.call.explain(err, limit)
+		err = x.explain(err)
 	}
 	return n, err
+}
+
+// limit sets the time by which the replica must send something.
+func (x *exchange) limit() {
+	x.conn.by = x.firstBy
+	if x.started {
+		x.conn.by = x.call.until(time.Now(), x.waits.idle)
+	}
+}
+
+// explain turns what reading the body ended with into the reason behind it.
+func (x *exchange) explain(err error) error {
+	if x.started {
+		return x.call.explain(err, errIdleTimeout)
+	}
+	return x.call.explain(err, errFirstByteTimeout)
 }
 
 // close ends the exchange: the connection goes back to its pool when the answer
@@ -290,68 +334,6 @@ func (x *exchange) drop() {
 func closedByPeer(err error) bool {
 	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
 		errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) || errors.Is(err, io.ErrClosedPipe)
-}
-
-type bodyKind uint8
-
-const (
-	bodySized bodyKind = iota
-	bodyChunked
-	bodyUntilClose
-)
-
-// bodyReader reads a response body by its framing. Read returns io.EOF at the
-// proper end only; a body that ends early is io.ErrUnexpectedEOF.
-type bodyReader struct {
-	br     *bufio.Reader
-	kind   bodyKind
-	left   int64 // of a sized body
-	chunks chunkReader
-	eof    bool // until close: the end was seen
-}
-
-// done reports whether the body has been read to its proper end.
-func (b *bodyReader) done() bool {
-	switch b.kind {
-	case bodySized:
-		return b.left == 0
-	case bodyChunked:
-		return b.chunks.done()
-	}
-	return b.eof
-}
-
-// size is the body's length, or -1 when it is not known beforehand.
-func (b *bodyReader) size() int64 {
-	if b.kind == bodySized {
-		return b.left
-	}
-	return -1
-}
-
-func (b *bodyReader) Read(p []byte) (int, error) {
-	switch b.kind {
-	case bodySized:
-		if b.left == 0 {
-			return 0, io.EOF
-		}
-		n, err := b.br.Read(p[:min(int64(len(p)), b.left)])
-		b.left -= int64(n)
-		if err == io.EOF && b.left > 0 {
-			err = io.ErrUnexpectedEOF
-		}
-		if b.left == 0 {
-			err = nil
-		}
-		return n, err
-	case bodyChunked:
-		return b.chunks.Read(p)
-	}
-	n, err := b.br.Read(p)
-	if err == io.EOF {
-		b.eof = true
-	}
-	return n, err
 }
 
 // appendRequest appends a request head. path must be one of ours, never a

@@ -18,17 +18,21 @@ const (
 	ExcludedAdapter     = "adapter"     // others list the adapter, it doesn't
 	ExcludedLoading     = "loading"     // answers, but isn't ready
 	ExcludedUnreachable = "unreachable" // readers agree that it can't be reached, and nothing it served says otherwise
+	ExcludedWrongModel  = "wrong_model" // does not serve the pool's model, and would answer 404
 	ExcludedITL         = "itl"         // one more stream would break the pool's ITL objective
 )
 
 // exclusions is every reason in the order of precedence.
 var exclusions = [...]string{
 	ExcludedRole, ExcludedTried, ExcludedDraining, ExcludedEjected, ExcludedTrial,
-	ExcludedAdapter, ExcludedLoading, ExcludedUnreachable, ExcludedITL,
+	ExcludedAdapter, ExcludedLoading, ExcludedUnreachable, ExcludedWrongModel, ExcludedITL,
 }
 
-// softExclusions give way in this order when no replica is left.
-var softExclusions = [...]string{ExcludedITL, ExcludedUnreachable, ExcludedLoading}
+// softExclusions give way in this order when no replica is left. That of another
+// model does so only where all replicas of the leg are of one: then the pool's model
+// may be what is wrong, and the engines' own answer tells best. Any other replica,
+// though it can't take the request now, may be back when the client asks again.
+var softExclusions = [...]string{ExcludedITL, ExcludedUnreachable, ExcludedLoading, ExcludedWrongModel}
 
 const (
 	// downAfter is how long readings must have found a replica unreachable before
@@ -64,8 +68,22 @@ func (p *Picker) exclude(req *Request, r *state.ReplicaView, w *state.Weight, pa
 		return ExcludedLoading
 	case refused(r, now), unreachable(r, now):
 		return ExcludedUnreachable
+	case r.OfWrongModel(&req.Pool.Spec, now):
+		return ExcludedWrongModel
 	}
 	return ""
+}
+
+// allOfWrongModel reports whether no replica of the leg is known to be, or may be, of
+// the pool's model.
+func (c *Choice) allOfWrongModel(req *Request, now time.Time) bool {
+	for i := range c.Candidates {
+		k := &c.Candidates[i]
+		if k.Excluded != ExcludedRole && !k.Replica.OfWrongModel(&req.Pool.Spec, now) {
+			return false
+		}
+	}
+	return true
 }
 
 // serves reports whether a replica of role have takes the leg want.

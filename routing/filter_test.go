@@ -61,6 +61,23 @@ func TestWhoIsEligible(t *testing.T) {
 			w.read(i, func(r *state.Reading) { r.OK, r.Loading = false, true })
 		}
 	})
+	f("of another model", routing.ExcludedWrongModel, func(w *world, _ *routing.Request) {
+		w.read(0, func(r *state.Reading) { r.WrongModel = "llama" })
+	})
+	f("not of the model that another router asks for", "", func(w *world, _ *routing.Request) {
+		w.read(0, func(r *state.Reading) { r.WrongModel = "llama-3" })
+	})
+	f("all of another model", "", func(w *world, _ *routing.Request) {
+		for i := range 3 {
+			w.read(i, func(r *state.Reading) { r.WrongModel = "llama" })
+		}
+	})
+	f("of another model, and nobody else can be reached", routing.ExcludedWrongModel, func(w *world, _ *routing.Request) {
+		w.read(0, func(r *state.Reading) { r.WrongModel = "llama" })
+		for i := 1; i < 3; i++ {
+			w.read(i, func(r *state.Reading) { r.OK, r.Refused = false, true })
+		}
+	})
 	f("refused a moment ago", routing.ExcludedUnreachable, func(w *world, _ *routing.Request) {
 		w.read(0, func(r *state.Reading) { r.OK, r.Refused = false, true })
 	})
@@ -73,6 +90,13 @@ func TestWhoIsEligible(t *testing.T) {
 			w.read(i, func(r *state.Reading) { r.OK, r.Refused = false, true })
 		}
 	})
+	w := newWorld(t, 2, "")
+	for i := range 2 {
+		w.read(i, func(r *state.Reading) { r.OK, r.Refused = false, true })
+	}
+	if c := w.one(w.prompt(2048)); c.Candidates[0].Despite != routing.ExcludedUnreachable || c.Candidates[0].Excluded != "" {
+		t.Errorf("all refuse: %+v", c.Candidates[0])
+	}
 	f("unreachable by two readers, one request out to find out", routing.ExcludedUnreachable, func(w *world, _ *routing.Request) {
 		down(w, 0, "a", "b")
 		w.store.Begin(w.replica(0), 0)
@@ -136,6 +160,56 @@ func roles(w *world, role state.Role) {
 	w.store.SetReplicas(state.SourceStatic, "chat", []state.Replica{
 		{ID: id(0), Role: role}, {ID: id(1), Role: state.RoleBoth}, {ID: id(2)},
 	})
+}
+
+// An engine of another model stands in for nobody: while any replica is, or may be,
+// of the pool's model, the client is told to ask again. Where all are of another, the
+// pool's model may be what is wrong, and the engines say so best.
+func TestEngineOfAnotherModelStandsInForNobody(t *testing.T) {
+	wrong := func(r *state.Reading) { r.WrongModel = "llama" }
+	f := func(name, eligible, reasons string, setUp func(*world, *routing.Request)) {
+		t.Helper()
+		w := newWorld(t, 2, "")
+		w.read(1, wrong)
+		req := w.prompt(100)
+		setUp(w, req)
+		req.Pool = w.store.View().Pools[0]
+		var c routing.Choice
+		err := w.pick.Pick(&c, req, w.store.View(), w.now)
+		got, why := "", ""
+		for _, k := range c.Candidates {
+			if k.Excluded == "" {
+				got += string(k.Replica.ID) + " " + k.Despite
+			}
+		}
+		var pe *routing.PickError
+		if errors.As(err, &pe) {
+			for _, r := range pe.Reasons {
+				why += r.Reason + " "
+			}
+		}
+		if got != eligible || why != reasons {
+			t.Errorf("%s: eligible %q (%v), want %q, %q", name, got, err, eligible, reasons)
+		}
+	}
+	f("the other one is well", "r0 ", "", func(*world, *routing.Request) {})
+	f("the other one refuses", "r0 unreachable", "", func(w *world, _ *routing.Request) {
+		w.read(0, func(r *state.Reading) { r.OK, r.Refused = false, true })
+	})
+	f("the other one was tried", "", "tried wrong_model ", func(_ *world, r *routing.Request) { r.Exclude = []state.ReplicaID{id(0)} })
+	f("the other one is ejected", "", "ejected wrong_model ", func(w *world, _ *routing.Request) {
+		w.weigh(map[int]state.Weight{0: {Ejected: true, Slow: 1}}, false)
+	})
+	f("the other one drains", "", "draining wrong_model ", func(w *world, _ *routing.Request) { w.store.SetDrain(id(0), true, "") })
+	f("both are", "r0 wrong_modelr1 wrong_model", "", func(w *world, _ *routing.Request) { w.read(0, wrong) })
+	f("both are, and the other one was tried", "r1 wrong_model", "", func(w *world, r *routing.Request) {
+		w.read(0, wrong)
+		r.Exclude = []state.ReplicaID{id(0)}
+	})
+	f("the other one is for another leg", "r1 wrong_model", "", func(w *world, _ *routing.Request) {
+		w.store.SetReplicas(state.SourceStatic, "chat", []state.Replica{{ID: id(0), Role: state.RolePrefill}, {ID: id(1)}})
+	})
+	f("that is long ago", "r0 r1 ", "", func(w *world, _ *routing.Request) { w.now = w.now.Add(time.Minute) })
 }
 
 func TestNobodyIsEligible(t *testing.T) {

@@ -189,9 +189,20 @@ func (x *busy) gossip(ctx context.Context, n int) {
 	}
 }
 
+// spin is as much arithmetic as takes some 20 us and needs no memory.
+func spin(from uint64) uint64 {
+	for range 30_000 {
+		from = from*3 + 1
+	}
+	return from
+}
+
 // BenchmarkPickLatency reports the distribution of a whole pick, look-up and scores
 // of all replicas: by the wall clock and by the thread's CPU time, less what
 // reading the clocks costs; quiet, and while another router's gossip is applied.
+// What the machine adds by itself (interrupts, other guests, caches emptied by other
+// processes) shows in spin-x: how much longer than its median pure arithmetic took
+// in the slowest of a hundred times.
 func BenchmarkPickLatency(b *testing.B) {
 	for _, n := range []int{5, 25, 64, 100, 400} {
 		for _, tokens := range []int{1000, 8000, 32000, 128000} {
@@ -239,6 +250,13 @@ func (x *busy) measure(b *testing.B) {
 		timed(wallClock, wallCost, &wall)
 		timed(threadTime, cpuCost, &cpu)
 	}
+	var alone spread
+	for n := range uint64(2000) {
+		begin := threadTime()
+		runtime.KeepAlive(spin(n))
+		alone.add(threadTime() - begin)
+	}
+	b.ReportMetric(float64(alone.at(0.99))/float64(alone.at(0.5)), "spin-x")
 	us := func(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
 	b.ReportMetric(us(wall.at(0.5)), "p50-us")
 	b.ReportMetric(us(wall.at(0.99)), "p99-us")

@@ -162,6 +162,7 @@ func (c *Choice) begin(req *Request, now time.Time) {
 	c.Candidates = resize(c.Candidates, n)
 	c.matches = resize(c.matches, n)
 	c.slots = resize(c.slots, n)
+	c.standing = resize(c.standing, n)
 	c.order = c.order[:0]
 	for i := range n {
 		r := req.Pool.Replicas[i]
@@ -178,7 +179,7 @@ func resize[T any](s []T, n int) []T {
 	return s[:n]
 }
 
-// filter marks who can't be picked and lists the others in c.order.
+// filter scores all, marks who can't be picked and lists the others in c.order.
 func (p *Picker) filter(c *Choice, req *Request, v *state.View, now time.Time) {
 	panicking := v.Weights.Pools[req.Pool.Spec.Name].Panic
 	listed := adapterListed(req.Pool, req.Adapter, now)
@@ -186,16 +187,22 @@ func (p *Picker) filter(c *Choice, req *Request, v *state.View, now time.Time) {
 		cand := &c.Candidates[i]
 		w := v.Weights.For(cand.Replica)
 		cand.Excluded = p.exclude(req, cand.Replica, w, panicking, listed, now)
-		p.score(c, i, req, w, now)
+		p.survey(c, i, w, now)
+	}
+	for i := range c.Candidates {
+		p.score(c, i, req, now)
 	}
 	p.guardITL(c, req)
 	for _, reason := range softExclusions {
 		if c.reorder(); len(c.order) > 0 {
 			return
 		}
+		if reason == ExcludedWrongModel && !c.allOfWrongModel(req, now) {
+			return
+		}
 		for i := range c.Candidates {
 			if c.Candidates[i].Excluded == reason {
-				c.Candidates[i].Excluded = ""
+				c.Candidates[i].Excluded, c.Candidates[i].Despite = "", reason
 			}
 		}
 	}

@@ -71,6 +71,8 @@ type Candidate struct {
 	// Excluded is why it could not be picked (one of the Excluded constants); empty
 	// when it could.
 	Excluded string
+	// Despite is why it would not be picked if any other replica were left.
+	Despite string
 }
 
 // Choice is the outcome of a pick. It may be reused: its buffers are kept. It
@@ -92,10 +94,11 @@ type Choice struct {
 	// pick with this Choice.
 	Candidates []Candidate
 
-	matches []sketch.Match
-	slots   []state.Slot
-	order   []int32 // eligible candidates
-	viewAge time.Duration
+	matches  []sketch.Match
+	slots    []state.Slot
+	standing []standing
+	order    []int32 // eligible candidates
+	viewAge  time.Duration
 }
 
 // Sample is what Calibration.Observe needs to know of the pick; the caller fills

@@ -24,12 +24,11 @@ func (p *Picker) lookup(c *Choice, req *Request, now time.Time) {
 	}
 }
 
-// score fills in candidate i's match and terms. Formula: ALGORITHMS 4.
-func (p *Picker) score(c *Choice, i int, req *Request, w *state.Weight, now time.Time) {
+// survey fills in what candidate i is taken up with, and what its figures are.
+func (p *Picker) survey(c *Choice, i int, w *state.Weight, now time.Time) {
 	cand := &c.Candidates[i]
 	r, t := cand.Replica, &cand.Terms
 	par := p.cal.params(r.Slot, r.Pool)
-
 	own := r.Cell.Load()
 	foreign := foreignLoad(r, par.Uncached, now)
 	t.Own = float64(own.UncachedTokens)
@@ -37,24 +36,44 @@ func (p *Picker) score(c *Choice, i int, req *Request, w *state.Weight, now time
 	t.Foreign = foreign.tokens
 	t.Decode = float64(own.Decode()+r.Others.Decode()) + foreign.decode
 	t.Rate = par.RateAt(t.Decode)
+	t.Fixed = par.Fixed
+	c.standing[i] = standing{par: par, weight: w, kvFull: r.Reading.KVUsage >= kvFull && r.Fresh(now)}
+}
+
+// standing is what score needs of a candidate beside its Terms.
+type standing struct {
+	par    *Params
+	weight *state.Weight
+	kvFull bool // by a fresh reading
+}
+
+// score fills in candidate i's match and terms, which was surveyed before. All are
+// surveyed first: what that reads lies in many places, and is waited for in vain
+// between long calculations. Formula: ALGORITHMS 4.
+func (p *Picker) score(c *Choice, i int, req *Request, now time.Time) {
+	cand, m, s := &c.Candidates[i], &c.matches[i], &c.standing[i]
+	t, par, w := &cand.Terms, s.par, s.weight
 	perToken := 1000 / t.Rate // ms
 
-	live, pending := p.matched(c.matches[i], req.Tokens, c.PromptTokens)
 	t.Queue = t.QueueTokens() * perToken
-	cand.Matched = int(max(live, pending))
-	cand.Credit = live
-	if pending > live {
-		cand.Credit += (pending - live) * p.pendingShare(c.matches[i].PendingAge, t.Queue)
-	}
-	if faded := p.faded(c.matches[i], req.Tokens, c.PromptTokens); faded > cand.Credit {
-		cand.Credit += (faded - cand.Credit) * p.cfg.FadedCredit
+	if m.Live|m.Pending|m.Faded != 0 {
+		live, pending := p.matched(m, req.Tokens, c.PromptTokens)
+		cand.Matched = int(max(live, pending))
+		cand.Credit = live
+		if pending > live {
+			cand.Credit += (pending - live) * p.pendingShare(m.PendingAge, t.Queue)
+		}
+		if faded := p.faded(m, req.Tokens, c.PromptTokens); faded > cand.Credit {
+			cand.Credit += (faded - cand.Credit) * p.cfg.FadedCredit
+		}
 	}
 
 	u := float64(c.PromptTokens) - cand.Credit
-	t.Fixed = par.Fixed
 	t.Prefill = u * perToken
 	t.Attention = par.Quadratic * u * float64(c.PromptTokens)
-	t.KV = kvWait(r, t, u, par, float64(c.ExpectedOutput), now)
+	if s.kvFull {
+		t.KV = kvWait(&cand.Replica.Reading, t, u, par, float64(c.ExpectedOutput))
+	}
 	if !w.BusyUntil.IsZero() {
 		t.Busy = max(0, float64(w.BusyUntil.Sub(now))/float64(time.Millisecond))
 	}
@@ -70,7 +89,7 @@ func (p *Picker) score(c *Choice, i int, req *Request, w *state.Weight, now time
 
 // matched turns a match in marks into prompt tokens: by live marks, and by
 // pending placements. Engines hold whole blocks before the last token.
-func (p *Picker) matched(m sketch.Match, tokens []int32, prompt int) (live, pending float64) {
+func (p *Picker) matched(m *sketch.Match, tokens []int32, prompt int) (live, pending float64) {
 	block := p.cfg.BlockTokens
 	limit := float64(max(0, prompt-1) / block * block)
 	depth := func(n int) float64 {
@@ -100,7 +119,7 @@ func (p *Picker) pendingShare(age time.Duration, queue float64) float64 {
 }
 
 // faded is the prompt tokens up to the deepest mark that is taken for evicted.
-func (p *Picker) faded(m sketch.Match, tokens []int32, prompt int) float64 {
+func (p *Picker) faded(m *sketch.Match, tokens []int32, prompt int) float64 {
 	n := min(m.Faded, len(tokens))
 	if n <= 0 {
 		return 0
@@ -118,25 +137,28 @@ type foreign struct {
 // prompt tokens left to prefill; what runs decodes. Where the engine reports its
 // waiting uncached tokens, they are taken instead of the mean.
 func foreignLoad(r *state.ReplicaView, mean float64, now time.Time) (f foreign) {
+	rd := &r.Reading
+	if rd.WaitingUncached < 0 && rd.Running+max(0, rd.Waiting) <= float64(r.KnownAtReading.InFlight) {
+		return f // however old that is
+	}
 	n, ok := r.Foreign(now)
 	if !ok {
 		return f
 	}
-	waiting := min(float64(n), max(0, r.Reading.Waiting-float64(r.KnownAtReading.Prefill)))
+	waiting := min(float64(n), max(0, rd.Waiting-float64(r.KnownAtReading.Prefill)))
 	f.decode = float64(n) - waiting
 	f.tokens = waiting * mean
-	if r.Reading.WaitingUncached >= 0 {
-		f.tokens = max(0, r.Reading.WaitingUncached-float64(r.KnownAtReading.UncachedTokens))
+	if rd.WaitingUncached >= 0 {
+		f.tokens = max(0, rd.WaitingUncached-float64(r.KnownAtReading.UncachedTokens))
 	}
 	return f
 }
 
 // kvWait is the time in ms until KV space for the prompt is free: missing tokens
-// over the rate at which running streams give theirs back. Zero unless the engine
-// says it is full.
-func kvWait(r *state.ReplicaView, t *Terms, u float64, par *Params, output float64, now time.Time) float64 {
-	rd := &r.Reading
-	if !r.Fresh(now) || rd.KVUsage < kvFull || rd.Capacity <= 0 {
+// over the rate at which running streams give theirs back, where the engine says
+// it is full.
+func kvWait(rd *state.Reading, t *Terms, u float64, par *Params, output float64) float64 {
+	if rd.Capacity <= 0 {
 		return 0
 	}
 	missing := t.QueueTokens() + u - (1-min(1, rd.KVUsage))*rd.Capacity
@@ -156,13 +178,10 @@ func (p *Picker) guardITL(c *Choice, req *Request) {
 	if limit <= 0 || req.Role == state.RolePrefill {
 		return
 	}
-	breaks := func(cand *Candidate) bool {
-		par := p.cal.params(cand.Replica.Slot, cand.Replica.Pool)
-		return par.ITLAt(cand.Terms.Decode+1) > limit
-	}
+	breaks := func(i int) bool { return c.standing[i].par.ITLAt(c.Candidates[i].Terms.Decode+1) > limit }
 	passes := false
 	for i := range c.Candidates {
-		if cand := &c.Candidates[i]; cand.Excluded == "" && !breaks(cand) {
+		if c.Candidates[i].Excluded == "" && !breaks(i) {
 			passes = true
 			break
 		}
@@ -171,7 +190,7 @@ func (p *Picker) guardITL(c *Choice, req *Request) {
 		return
 	}
 	for i := range c.Candidates {
-		if cand := &c.Candidates[i]; cand.Excluded == "" && breaks(cand) {
+		if cand := &c.Candidates[i]; cand.Excluded == "" && breaks(i) {
 			cand.Excluded = ExcludedITL
 		}
 	}

@@ -70,5 +70,6 @@ const (
 	RefusedSettled    RefusalCode = "settled"     // the decision already has another outcome
 	RefusedUnknown    RefusalCode = "unknown"     // names what does not exist
 	RefusedFull       RefusalCode = "full"        // a bound is reached
+	RefusedAlive      RefusalCode = "alive"       // the voter to be removed lives
 	RefusedInvalid    RefusalCode = "invalid"     // makes no sense
 )

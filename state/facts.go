@@ -18,7 +18,15 @@ type Facts struct {
 	Decisions []Decision            // oldest first, at most MaxDecisions
 	Replicas  map[ReplicaID]Replica // added at run time
 	Draining  map[ReplicaID]Drain
+	// Undrained has the Raft index of an operator's last undrain of replicas that
+	// are not draining. It ends the drains that routers had made alone until then,
+	// which are no facts. At most MaxUndrained.
+	Undrained map[ReplicaID]uint64
 }
+
+// MaxUndrained bounds the undrains kept in the committed facts: the oldest is
+// forgotten, after which it ends no router's own drain any more.
+const MaxUndrained = 1024
 
 // MaxDecisions bounds the decision log kept in the committed facts.
 const MaxDecisions = 256
@@ -105,6 +113,7 @@ func (f *Facts) Clone() *Facts {
 	c.Holds = maps.Clone(f.Holds)
 	c.Replicas = maps.Clone(f.Replicas)
 	c.Draining = maps.Clone(f.Draining)
+	c.Undrained = maps.Clone(f.Undrained)
 	c.Decisions = slices.Clone(f.Decisions)
 	return &c
 }
@@ -112,9 +121,10 @@ func (f *Facts) Clone() *Facts {
 // NewFacts returns facts before anything was agreed.
 func NewFacts() *Facts {
 	return &Facts{
-		Targets:  map[TargetKey]int{},
-		Holds:    map[TargetKey]bool{},
-		Replicas: map[ReplicaID]Replica{},
-		Draining: map[ReplicaID]Drain{},
+		Targets:   map[TargetKey]int{},
+		Holds:     map[TargetKey]bool{},
+		Replicas:  map[ReplicaID]Replica{},
+		Draining:  map[ReplicaID]Drain{},
+		Undrained: map[ReplicaID]uint64{},
 	}
 }

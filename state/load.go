@@ -83,13 +83,15 @@ type Reading struct {
 	Replica ReplicaID
 	Reader  RouterID
 	At      Stamp // moment of the reading on the reader's clock
-	OK      bool  // false: unreachable or unreadable; Err says why
+	OK      bool  // false: not reached, not ready or not readable; Err says why
 	Loading bool  // answered, but not ready to serve (503 while loading, sleeping)
 	Refused bool  // the connection was refused: nothing listens there
-	Err     string
-	Kind    EngineKind
-	Version string
-	Started float64 // engine's process start by its own wall clock, Unix seconds; 0 unknown
+	// Answered: not OK, but what listens there answered, in a way that can't be read.
+	Answered bool
+	Err      string
+	Kind     EngineKind
+	Version  string
+	Started  float64 // engine's process start by its own wall clock, Unix seconds; 0 unknown
 	// Uptime is the age of the engine's process at the reading, whatever its wall
 	// clock shows; negative unknown. It errs by at most a second, towards too young.
 	Uptime   time.Duration
@@ -110,6 +112,9 @@ type Reading struct {
 	// is not known or any name will do. Only the reader knows: readings carry none to
 	// other routers.
 	Models []string
+	// WrongModel is the model that the reader's pool would ask the engine for and that
+	// it does not serve: it would answer 404. Empty if there is none.
+	WrongModel string
 }
 
 // UnknownReading returns a reading in which every figure is unknown.

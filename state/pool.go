@@ -56,7 +56,8 @@ type PoolSpec struct {
 	FirstByteTimeout time.Duration
 	IdleTimeout      time.Duration
 	TotalTimeout     time.Duration
-	RetryAttempts    int // tries in all, the first included
+	Heartbeat        time.Duration // silence after which a stream's client gets a comment; 0: none
+	RetryAttempts    int           // tries in all, the first included
 
 	BreakerFailures   int
 	BreakerOpen       time.Duration
@@ -77,12 +78,15 @@ func (p *PoolSpec) UpstreamName() string {
 	return p.Model
 }
 
-// Misnamed says, for people, that a reading's engine does not serve the pool's model
-// under the name that it will be asked for; empty if it does, or may.
-func (p *PoolSpec) Misnamed(r *Reading) string {
+// WrongModel says, for people, that a reading's engine does not serve the pool's
+// model under the name that it will be asked for; empty if it does, or may.
+func (p *PoolSpec) WrongModel(r *Reading) string {
 	name := p.UpstreamName()
-	if len(r.Models) == 0 || slices.Contains(r.Models, name) {
+	switch {
+	case slices.Contains(r.Models, name), len(r.Models) == 0 && r.WrongModel != name:
 		return ""
+	case len(r.Models) == 0:
+		return fmt.Sprintf("does not serve %q", name)
 	}
 	return fmt.Sprintf("does not serve %q, it serves %s", name, strings.Join(r.Models, ", "))
 }

@@ -235,8 +235,8 @@ func (s *Store) replicaView(e *entry) *ReplicaView {
 	for _, id := range [2]ReplicaID{e.replica.ID, e.replica.Process()} {
 		if d, ok := s.facts.Draining[id]; ok {
 			rv.Draining, rv.DrainReason = true, d.Reason
-		} else if reason, ok := s.drains[id]; ok && !rv.Draining {
-			rv.Draining, rv.DrainReason = true, reason
+		} else if d, ok := s.drains[id]; ok && !rv.Draining {
+			rv.Draining, rv.DrainReason = true, d.reason
 		}
 	}
 	return rv

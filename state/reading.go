@@ -83,8 +83,9 @@ func (s *Store) RefreshReading(r *ReplicaView, now time.Time, kvUsage, waiting f
 }
 
 // noteDown keeps since when, and by how many readers, the replica is unreachable.
+// What answers can be reached, whatever it says.
 func (e *entry) noteDown(r *Reading, t time.Time) {
-	if r.OK || r.Loading {
+	if r.OK || r.Loading || r.Answered {
 		e.downSince, e.downReaders = time.Time{}, nil
 		return
 	}

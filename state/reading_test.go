@@ -163,6 +163,12 @@ func TestDownSince(t *testing.T) {
 	f(1, c.now())
 	say("a", true, false)
 	f(0, time.Time{})
+	say("a", false, false)
+	c.advance(500)
+	r := reading(s, c.now(), -1, -1)
+	r.OK, r.Answered = false, true // in a way that can't be read
+	s.ApplyReading(r)
+	f(0, time.Time{})
 }
 
 // One missed probe changes nothing; a restart or silence for long does.

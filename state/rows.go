@@ -168,6 +168,24 @@ func (s *Store) relistRows(e *entry) {
 	}
 }
 
+// Reinstate takes back that a boot of a router is over: it lives, and the one that
+// came after it was another router's with the same id. It reports whether the boot
+// had been taken for over.
+func (s *Store) Reinstate(id RouterID, boot BootID) (was bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r := s.routers[id]
+	if r == nil || boot == 0 {
+		return false
+	}
+	for i := range r.retired {
+		if r.retired[i] == boot {
+			r.retired[i], was = 0, true
+		}
+	}
+	return was
+}
+
 func (s *Store) clearRows(id RouterID, r *routerRows) {
 	for replica := range r.rows {
 		s.setRow(id, r, replica, rowLoad{})

@@ -89,6 +89,37 @@ func TestRowsInSequence(t *testing.T) {
 		step{state.Rows{Router: routerID(1), Boot: 7, Seq: 2, Rows: []state.Row{{Replica: replicaID(0), Load: state.Load{InFlight: -4, Prefill: 3, UncachedTokens: -1}}}}, true})
 }
 
+// A boot that was taken for over lives, and the one after it was not its router's:
+// once that is said, it counts again, the other one does not.
+func TestRowsOfABootThatIsReinstated(t *testing.T) {
+	s, _ := newClockedStore(3)
+	f := func(m state.Rows, news bool, want ...int64) {
+		t.Helper()
+		if got := s.ApplyRows(m); got != news {
+			t.Errorf("boot %v: news %v", m.Boot, got)
+		}
+		if got := others(s); !slices.Equal(got, want) {
+			t.Errorf("boot %v: others %v, want %v", m.Boot, got, want)
+		}
+	}
+	reinstate := func(router int, boot state.BootID, want bool) {
+		t.Helper()
+		if got := s.Reinstate(routerID(router), boot); got != want {
+			t.Errorf("boot %v of router %d was over: %v", boot, router, got)
+		}
+	}
+	reinstate(1, 7, false) // unheard of
+	f(inFlight(1, 7, 50, true, 1, 2, 3), true, 1, 2, 3)
+	reinstate(1, 7, false)
+	f(inFlight(1, 8, 9, true, -1, 4), true, 0, 4, 0)
+	f(inFlight(1, 7, 51, true, 1, 2, 3), false, 0, 4, 0)
+	reinstate(2, 7, false)
+	reinstate(1, 0, false)
+	reinstate(1, 7, true)
+	f(inFlight(1, 7, 51, true, 1, 2, 3), true, 1, 2, 3)
+	f(inFlight(1, 8, 10, true, -1, 4), false, 1, 2, 3)
+}
+
 func TestRowsOfARouterThatIsGone(t *testing.T) {
 	s, c := newClockedStore(2)
 	s.ApplyRows(inFlight(1, 7, 5, true, 1, 1))

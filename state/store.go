@@ -1,6 +1,7 @@
 package state
 
 import (
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -35,7 +36,7 @@ type Store struct {
 	order    []RouterID               // guarded by mu; keys of routers, sorted; nil: to be made
 	facts    *Facts                   // guarded by mu
 	weights  *Weights                 // guarded by mu
-	drains   map[ReplicaID]string     // guarded by mu; local drains with their reason
+	drains   map[ReplicaID]localDrain // guarded by mu
 	slots    map[ReplicaID]Slot       // guarded by mu
 	nextSlot Slot                     // guarded by mu
 	seq      uint64                   // guarded by mu
@@ -71,7 +72,7 @@ func NewStore(cfg Config) *Store {
 		routers: map[RouterID]*routerRows{},
 		facts:   NewFacts(),
 		weights: &Weights{},
-		drains:  map[ReplicaID]string{},
+		drains:  map[ReplicaID]localDrain{},
 		slots:   map[ReplicaID]Slot{},
 	}
 	s.mu.Lock()
@@ -143,13 +144,15 @@ func (s *Store) SetReplicas(source Source, pool string, list []Replica) {
 }
 
 // SetFacts publishes newer committed facts. Older ones than the present are
-// ignored. The store keeps f: it must not be changed afterwards.
+// ignored. A committed undrain that is news here ends SetDrain's drain too. The
+// store keeps f: it must not be changed afterwards.
 func (s *Store) SetFacts(f *Facts) {
 	s.change(func() {
 		if f.Index < s.facts.Index {
 			return
 		}
 		s.facts = f
+		maps.DeleteFunc(s.drains, func(id ReplicaID, d localDrain) bool { return f.Undrained[id] > d.facts })
 		s.relist()
 		s.pending.listing = true
 	})
@@ -188,12 +191,18 @@ func (s *Store) SetWeights(w *Weights) {
 	}
 }
 
+// localDrain is a drain of this router alone.
+type localDrain struct {
+	reason string
+	facts  uint64 // index of the facts when it was made: a later undrain ends it
+}
+
 // SetDrain marks a replica, or all ranks of a process, as draining on this router
 // alone, or ends that. The committed facts may drain it too.
 func (s *Store) SetDrain(id ReplicaID, on bool, reason string) {
 	s.change(func() {
 		if on {
-			s.drains[id] = reason
+			s.drains[id] = localDrain{reason, s.facts.Index}
 		} else {
 			delete(s.drains, id)
 		}

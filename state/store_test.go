@@ -169,6 +169,29 @@ func TestDraining(t *testing.T) {
 	f(false, "")
 }
 
+// A committed undrain ends the drains that routers made alone before they heard of
+// it, and none that they make after.
+func TestCommittedUndrainEndsALocalDrain(t *testing.T) {
+	s, _ := newClockedStore(1)
+	id := replicaID(0)
+	f := func(what string, index uint64, undrained map[state.ReplicaID]uint64, want bool) {
+		t.Helper()
+		facts := state.NewFacts()
+		facts.Index, facts.Undrained = index, undrained
+		s.SetFacts(facts)
+		if got := s.View().Replica(id).Draining; got != want {
+			t.Errorf("%s: draining is %v", what, got)
+		}
+	}
+	s.SetDrain(id, true, "by hand")
+	f("another fact", 7, nil, true)
+	f("another replica's undrain", 8, map[state.ReplicaID]uint64{"other": 8}, true)
+	f("an undrain, heard of late", 12, map[state.ReplicaID]uint64{id: 9}, false)
+	s.SetDrain(id, true, "once more")
+	f("drained after it", 13, map[state.ReplicaID]uint64{id: 9}, true)
+	f("the next", 14, map[state.ReplicaID]uint64{id: 14}, false)
+}
+
 func TestBatchPublishesOnce(t *testing.T) {
 	s, _ := newClockedStore(2)
 	seq := s.View().Seq

@@ -21,7 +21,10 @@ type Weight struct {
 	Trial   bool      // half open: a limited number of trial requests may go
 	Until   time.Time // end of the ejection
 	Slow    float64   // 0..1: share of full weight during slow start; 1 = full
-	Reason  string
+	Reason  string    // why it is or was ejected, one of the Reason constants; empty while nothing is wrong
+	// FailedShare is the share of recent requests that failed, 0..1, where Reason is
+	// ReasonFailureRate.
+	FailedShare float64
 	// BusyUntil is when the replica, which answered "busy" (429, 503), may be
 	// expected to take work again. Scorers add what remains as waiting time.
 	BusyUntil time.Time
@@ -32,6 +35,15 @@ type Weight struct {
 	// otherwise. It is shared by all Weights of one half-open period.
 	Trials *Trials
 }
+
+// Reasons of ejections, as codes.
+const (
+	ReasonFailures       = "failures"        // so many in a row
+	ReasonFailureRate    = "failure_rate"    // more than half of the recent requests
+	ReasonOthersFailures = "others_failures" // other routers' failures, with own ones
+	ReasonTrialFailed    = "trial_failed"    // of a half-open replica
+	ReasonEjectionLimit  = "ejection_limit"  // not ejected, though it should be: no more of the pool may be
+)
 
 // Trials is a small budget of requests for a half-open replica: the balance loop
 // grants, pickers take. Safe for concurrent use; a nil Trials has none left.

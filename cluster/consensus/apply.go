@@ -62,6 +62,9 @@ func (n *Node) apply(ctx context.Context, c state.Command) (Result, error) {
 		r, v := n.attempt(ctx, &c, payload)
 		switch v {
 		case verdictDone:
+			if unknown && c.Kind == state.CommandRemoveMember && r.Code == state.RefusedUnknown {
+				return Result{}, nil // an attempt before has removed it
+			}
 			if r.Code != "" {
 				return r, &state.Refusal{Code: r.Code, Reason: r.Reason}
 			}
@@ -100,7 +103,7 @@ func (n *Node) attempt(ctx context.Context, c *state.Command, payload []byte) (R
 	}
 	b, err := n.cfg.Forward(ctx, leader, payload)
 	if err != nil {
-		n.log.Debug().Err(err).Str("peer", string(leader)).Msg("command not forwarded")
+		n.log.Debug().Err(err).Str("peer", string(leader)).Str("name", n.name(leader)).Msg("command not forwarded")
 		return Result{}, verdictUnknown
 	}
 	var rep reply
@@ -121,11 +124,7 @@ func (n *Node) attempt(ctx context.Context, c *state.Command, payload []byte) (R
 func (n *Node) commit(ctx context.Context, c *state.Command, payload []byte) (Result, verdict) {
 	v, err := n.wait(ctx, func(r *raft.Raft) (any, error) {
 		if c.Kind == state.CommandRemoveMember {
-			f := r.RemoveServer(raft.ServerID(c.Router), 0, minApplyTimeout)
-			if err := f.Error(); err != nil {
-				return nil, err
-			}
-			return Result{Index: f.Index()}, nil
+			return n.remove(r, c.Router)
 		}
 		f := r.Apply(payload, minApplyTimeout)
 		if err := f.Error(); err != nil {

@@ -2,7 +2,9 @@ package consensus
 
 import (
 	"context"
+	"errors"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -203,7 +205,9 @@ func TestDecisionsAreSeenOnTheOwnClock(t *testing.T) {
 	})
 }
 
-func TestMemberIsRemovedAndStaysALearner(t *testing.T) {
+// Only a voter that is gone is removed: what would change nothing is refused, with
+// what it would come to, whichever router is asked.
+func TestOnlyVotersThatAreGoneAreRemoved(t *testing.T) {
 	bubble(t, func(t *testing.T, f *fleet) {
 		f.started(5, 3)
 		l := f.waitLeader()
@@ -213,10 +217,35 @@ func TestMemberIsRemovedAndStaysALearner(t *testing.T) {
 				gone = v.ID
 			}
 		}
-		must(t, f.member(gone), state.Command{Kind: state.CommandRemoveMember, Router: gone})
+		var learner state.RouterID
+		for _, m := range f.all() {
+			if m.Status().State == "learner" {
+				learner = m.id
+			}
+		}
+		before := l.Status().Voters
+		refused := func(id state.RouterID, code state.RefusalCode, why string) {
+			t.Helper()
+			for _, at := range f.all() {
+				_, err := at.Apply(context.Background(), state.Command{Kind: state.CommandRemoveMember, Router: id})
+				var r *state.Refusal
+				if !errors.As(err, &r) || r.Code != code || !strings.Contains(r.Reason, why) {
+					t.Errorf("removing %s, asked at %s: %v", id, at.id, err)
+				}
+			}
+		}
+		refused(gone, state.RefusedAlive, "alive, and would be a voter again at once: stop it first")
+		refused(l.id, state.RefusedAlive, "it leads")
+		refused(learner, state.RefusedUnknown, "no voter: nothing to remove")
+		refused("nobody", state.RefusedUnknown, "no voter: nothing to remove")
+		if v := l.Status().Voters; !slices.Equal(v, before) {
+			t.Errorf("voters %v, they were %v", v, before)
+		}
+		f.kill(gone)
+		must(t, f.member(learner), state.Command{Kind: state.CommandRemoveMember, Router: gone})
 		f.until(20*time.Second, "another votes for it", func() bool {
 			v := l.Status().Voters
-			return len(v) == 3
+			return len(v) == 3 && !slices.ContainsFunc(v, func(v Voter) bool { return v.ID == gone })
 		})
 		if _, err := l.Apply(context.Background(), state.Command{Kind: state.CommandBeginTerm}); err == nil {
 			t.Error("anybody may begin a term")

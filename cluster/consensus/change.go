@@ -31,10 +31,11 @@ func change(f *state.Facts, c *state.Command, index uint64) *state.Refusal {
 	case state.CommandRemoveReplica:
 		delete(f.Replicas, c.Of)
 		delete(f.Draining, c.Of)
+		delete(f.Undrained, c.Of)
 	case state.CommandDrain:
 		return drain(f, c, index)
 	case state.CommandUndrain:
-		delete(f.Draining, c.Of)
+		undrain(f, c, index)
 	case state.CommandHold:
 		return hold(f, c.Target)
 	case state.CommandRelease:
@@ -158,7 +159,28 @@ func drain(f *state.Facts, c *state.Command, index uint64) *state.Refusal {
 	d := *c.Drain
 	d.Index = index
 	f.Draining[c.Of] = d
+	delete(f.Undrained, c.Of)
 	return nil
+}
+
+// undrain ends a drain. An operator's also ends what routers drained alone, and is
+// remembered for them; a leader's, which bears its epoch, takes back its own drain.
+func undrain(f *state.Facts, c *state.Command, index uint64) {
+	delete(f.Draining, c.Of)
+	if c.Epoch != 0 || c.Of == "" {
+		return
+	}
+	f.Undrained[c.Of] = index
+	if len(f.Undrained) <= state.MaxUndrained {
+		return
+	}
+	oldest := c.Of
+	for id, at := range f.Undrained {
+		if at < f.Undrained[oldest] {
+			oldest = id
+		}
+	}
+	delete(f.Undrained, oldest)
 }
 
 func hold(f *state.Facts, k state.TargetKey) *state.Refusal {

@@ -43,6 +43,7 @@ type wireFacts struct {
 	Decisions []wireDecision `json:"decisions,omitempty"`
 	Replicas  []wireReplica  `json:"replicas,omitempty"`
 	Draining  []wireDrain    `json:"draining,omitempty"`
+	Undrained []wireUndrain  `json:"undrained,omitempty"`
 }
 
 type wireTarget struct {
@@ -86,6 +87,11 @@ type wireDrain struct {
 	Reason   string          `json:"reason,omitempty"`
 	By       string          `json:"by,omitempty"`
 	Deadline time.Duration   `json:"deadline_ns,omitempty"`
+}
+
+type wireUndrain struct {
+	Of    state.ReplicaID `json:"of"`
+	Index uint64          `json:"index"`
 }
 
 type wireCommand struct {
@@ -150,6 +156,9 @@ func toWire(f *state.Facts) *wireFacts {
 	}
 	for _, id := range slices.Sorted(maps.Keys(f.Draining)) {
 		w.Draining = append(w.Draining, toWireDrain(id, f.Draining[id]))
+	}
+	for _, id := range slices.Sorted(maps.Keys(f.Undrained)) {
+		w.Undrained = append(w.Undrained, wireUndrain{id, f.Undrained[id]})
 	}
 	return w
 }
@@ -216,7 +225,7 @@ func (w *wireFacts) facts() (*state.Facts, error) {
 		return nil, fmt.Errorf("version %d is not known here", w.V)
 	}
 	if len(w.Targets) > maxTargets || len(w.Decisions) > state.MaxDecisions ||
-		len(w.Replicas) > maxReplicas || len(w.Draining) > maxDrains {
+		len(w.Replicas) > maxReplicas || len(w.Draining) > maxDrains || len(w.Undrained) > state.MaxUndrained {
 		return nil, errors.New("more entries than facts may have")
 	}
 	f := state.NewFacts()
@@ -238,6 +247,9 @@ func (w *wireFacts) facts() (*state.Facts, error) {
 	}
 	for i := range w.Draining {
 		f.Draining[w.Draining[i].Of] = w.Draining[i].drain()
+	}
+	for _, u := range w.Undrained {
+		f.Undrained[u.Of] = u.Index
 	}
 	return f, nil
 }

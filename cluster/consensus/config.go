@@ -37,10 +37,14 @@ func (j joined) DialContext(ctx context.Context, addr string) (net.Conn, error) 
 // Peer is another live router, as gossip sees it.
 type Peer struct {
 	ID         state.RouterID
+	Name       string // for logs
 	Addr       string // for Layer.DialContext
 	ClusterID  string // empty: it has none yet
 	FactsIndex uint64 // committed facts it has; 0: unknown
 }
+
+// mayBeOf says that the peer is not known to be of another cluster.
+func (p *Peer) mayBeOf(cluster string) bool { return p.ClusterID == "" || p.ClusterID == cluster }
 
 // Config is what a Node needs. Functions are called from the node's goroutines,
 // several at once.
@@ -97,6 +101,9 @@ type Config struct {
 
 	// Peers lists the other live routers. It must not block.
 	Peers func() []Peer
+	// Name is what a router calls itself, whether it lives or not; empty: not known.
+	// For logs. Nil: as Peers has it. It must not block.
+	Name func(state.RouterID) string
 	// Publish is given every newer version of the facts, in order. It must not
 	// block for long, keep what it is given unchanged, nor call the node.
 	Publish func(*state.Facts)

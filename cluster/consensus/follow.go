@@ -62,7 +62,7 @@ func (n *Node) follow(ctx context.Context, r *raft.Raft) {
 			continue
 		}
 		if err := n.fetch(ctx, peer, have); err != nil && ctx.Err() == nil {
-			n.log.Debug().Err(err).Str("peer", string(peer)).Msg("facts not fetched")
+			n.log.Debug().Err(err).Str("peer", string(peer)).Str("name", n.name(peer)).Msg("facts not fetched")
 		}
 	}
 }
@@ -100,7 +100,7 @@ func (n *Node) fetch(ctx context.Context, peer state.RouterID, have uint64) erro
 		return err
 	}
 	if own := n.ledger.current().ClusterID; own != "" && own != f.ClusterID {
-		n.log.Warn().Str("peer", string(peer)).Msg("facts of another cluster refused")
+		n.log.Warn().Str("peer", string(peer)).Str("name", n.name(peer)).Msg("facts of another cluster refused")
 		return nil
 	}
 	n.ledger.offer(f)

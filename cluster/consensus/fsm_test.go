@@ -84,8 +84,18 @@ func TestCommands(t *testing.T) {
 		t.Errorf("%+v", d)
 	}
 	f(state.Command{Kind: state.CommandDrain, Of: "replica1"}, state.RefusedInvalid)
+	f(state.Command{Kind: state.CommandUndrain, Of: "replica1", Epoch: e}, "")
+	if len(m.facts.Draining)+len(m.facts.Undrained) != 0 {
+		t.Errorf("the leader took back its drain: %+v, %+v", m.facts.Draining, m.facts.Undrained)
+	}
 	f(state.Command{Kind: state.CommandUndrain, Of: "replica1"}, "")
+	if m.facts.Undrained["replica1"] != index {
+		t.Errorf("an operator's undrain: %+v", m.facts.Undrained)
+	}
 	f(state.Command{Kind: state.CommandDrain, Of: "replica1", Drain: &state.Drain{}}, "")
+	if len(m.facts.Undrained) != 0 {
+		t.Errorf("drained again: %+v", m.facts.Undrained)
+	}
 	f(state.Command{Kind: state.CommandRemoveReplica, Of: "replica1", Epoch: e - 1}, state.RefusedStaleEpoch)
 	f(state.Command{Kind: state.CommandRemoveReplica, Of: "replica1", Epoch: e}, "")
 	if len(m.facts.Replicas)+len(m.facts.Draining) != 0 {
@@ -153,7 +163,7 @@ func restored(t interface{ Fatal(...any) }, m *machine) *machine {
 func anyCommand(t *rapid.T) state.Command {
 	id := func(what string) string { return rapid.SampledFrom([]string{"a", "b", "c"}).Draw(t, what) }
 	c := state.Command{ID: rapid.SampledFrom([]string{"", "1", "2", "3", "4", "5", "6"}).Draw(t, "id")}
-	switch rapid.IntRange(0, 7).Draw(t, "kind") {
+	switch rapid.IntRange(0, 8).Draw(t, "kind") {
 	case 0:
 		by := rapid.SampledFrom([]string{"r1", state.ByOperator}).Draw(t, "by")
 		c.Kind, c.Epoch, c.Decision = state.CommandSetTarget, rapid.Uint64Range(0, 5).Draw(t, "epoch"),
@@ -173,6 +183,8 @@ func anyCommand(t *rapid.T) state.Command {
 		c.Kind, c.Router = state.CommandBeginTerm, "r1"
 	case 7:
 		c.Kind, c.Target = state.CommandRelease, state.TargetKey{Pool: id("pool")}
+	case 8:
+		c.Kind, c.Of = state.CommandUndrain, state.ReplicaID(id("of"))
 	}
 	return c
 }
@@ -248,6 +260,18 @@ func TestDecisionLogIsBoundedAndKeepsTheOpenOne(t *testing.T) {
 	}
 	if n := len(m.facts.Decisions); n != state.MaxDecisions || m.facts.Decision("open") == nil {
 		t.Errorf("%d decisions, the open one: %v", n, m.facts.Decision("open"))
+	}
+}
+
+func TestUndrainsAreBoundedAndTheOldestGoes(t *testing.T) {
+	m := newMachine(func(*state.Facts) {})
+	for i := range state.MaxUndrained + 2 {
+		m.apply(&state.Command{Kind: state.CommandUndrain, Of: state.ReplicaID(fmt.Sprint("r", i))}, uint64(i+1))
+	}
+	_, first := m.facts.Undrained["r1"]
+	_, third := m.facts.Undrained["r2"]
+	if n := len(m.facts.Undrained); n != state.MaxUndrained || first || !third {
+		t.Errorf("%d kept; the second %v, the third %v", n, first, third)
 	}
 }
 

@@ -2,8 +2,11 @@ package consensus
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
+
+	"github.com/hashicorp/raft"
 )
 
 // A leader that resigns goes on as a follower: another leads at once, writes through
@@ -46,6 +49,36 @@ func TestOnlyVoterKeepsLeading(t *testing.T) {
 		}
 		if s := l.Status(); s.State != "leader" {
 			t.Errorf("%+v", s)
+		}
+	})
+}
+
+// Raft leaves questions unanswered that reach it while it stops. So what a router
+// asks its Raft ends before that, and a router that stops ends.
+func TestWhatIsAskedOfRaftEndsBeforeItStops(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fleet) {
+		f.started(3, 3)
+		m := f.member("r2")
+		got := make(chan error, 1)
+		go func() {
+			_, err := m.wait(t.Context(), func(r *raft.Raft) (any, error) {
+				time.Sleep(3 * time.Second) // Run is told to end meanwhile
+				var err error
+				for range 40 { // each one might be the one that is never answered
+					err = r.VerifyLeader().Error()
+					r.LeadershipTransfer().Error()
+				}
+				return nil, err
+			})
+			got <- err
+		}()
+		time.Sleep(time.Second)
+		f.leave("r2")
+		if err := <-got; errors.Is(err, raft.ErrRaftShutdown) || errors.Is(err, errNotStarted) {
+			t.Errorf("asked a Raft that had stopped: %v", err)
+		}
+		if _, err := m.wait(t.Context(), func(*raft.Raft) (any, error) { return nil, nil }); !errors.Is(err, errNotStarted) {
+			t.Errorf("asked after the end: %v", err)
 		}
 	})
 }

@@ -34,9 +34,11 @@ type Node struct {
 	tasks  chan task
 	hurry  chan state.RouterID       // capacity 1: fetch facts from it now
 	resign chan struct{}             // capacity 1: full while leadership is handed over
+	ended  chan struct{}             // closed when Raft takes no more tasks
 	raft   atomic.Pointer[raft.Raft] // nil unless Run runs
 	open   func(*Node) (*disk, error)
 	// Set by Run before it starts anything that reads them.
+	began  time.Time // of Raft
 	stream *stream
 	trans  raft.Transport
 }
@@ -55,6 +57,7 @@ func New(cfg Config) (*Node, error) {
 		tasks:  make(chan task),
 		hurry:  make(chan state.RouterID, 1),
 		resign: make(chan struct{}, 1),
+		ended:  make(chan struct{}),
 		open: func(n *Node) (*disk, error) {
 			if n.cfg.Memory != nil {
 				return openMemory(n.cfg.Memory), nil
@@ -109,15 +112,16 @@ func (n *Node) Run(ctx context.Context) (err error) {
 	if err != nil {
 		return errors.Join(fmt.Errorf("start raft: %w", err), trans.Close())
 	}
+	n.began = time.Now()
 	n.raft.Store(r)
 
-	// Those of loops act until ctx ends; those of helpers are needed until Raft
-	// itself has stopped.
-	var loops, helpers sync.WaitGroup
+	// Those of loops act until ctx ends, workers as long as Raft may be asked, and
+	// helpers are needed until Raft itself has stopped.
+	var loops, asking, helpers sync.WaitGroup
 	help, stopHelp := context.WithCancel(context.WithoutCancel(ctx))
 	helpers.Go(func() { n.office.read(help, notify) })
 	for range workers {
-		helpers.Go(func() { n.work(help, r) })
+		asking.Go(func() { n.work(r) })
 	}
 	helpers.Go(func() { n.save(help, d) })
 	loops.Go(func() { n.lead(ctx) })
@@ -134,6 +138,11 @@ func (n *Node) Run(ctx context.Context) (err error) {
 		n.log.Warn().Err(err).Msg("leadership not handed over")
 	}
 	n.stream.cut() // what waits for a peer waits no longer
+	// Raft 1.8 leaves futures unanswered that are in its queues when it stops
+	// (transfers, verifications, entries on the way to the state machine). As long as
+	// it runs it answers all of them, so it stops when nothing is asked any more.
+	close(n.ended)
+	asking.Wait()
 	err = errors.Join(n.stream.Close(), r.Shutdown().Error(), trans.Close())
 	n.raft.Store(nil)
 	stopHelp()
@@ -176,7 +185,7 @@ func (n *Node) handOver(ctx context.Context) error {
 	if r == nil || r.State() != raft.Leader || len(n.voters(r)) < 2 {
 		return nil
 	}
-	// With a stuck log this only ends at Shutdown, hence on a worker.
+	// With a stuck log this ends when the log goes on, hence on a worker.
 	if _, err := n.wait(ctx, func(r *raft.Raft) (any, error) { return nil, r.LeadershipTransfer().Error() }); err != nil {
 		return fmt.Errorf("hand over leadership: %w", err)
 	}
@@ -202,10 +211,10 @@ var errNotStarted = errors.New("not started")
 // errAbandoned says that a task was started and its end not seen.
 var errAbandoned = errors.New("not ended in time")
 
-func (n *Node) work(ctx context.Context, r *raft.Raft) {
+func (n *Node) work(r *raft.Raft) {
 	for {
 		select {
-		case <-ctx.Done():
+		case <-n.ended:
 			return
 		case t := <-n.tasks:
 			if t.ctx.Err() != nil {
@@ -241,6 +250,8 @@ func (n *Node) start(ctx context.Context, do func(*raft.Raft) (any, error)) (<-c
 	select {
 	case n.tasks <- task{ctx, do, done}:
 		return done, nil
+	case <-n.ended:
+		return nil, errNotStarted
 	case <-ctx.Done():
 		return nil, errNotStarted
 	}

@@ -15,7 +15,8 @@ import (
 // Status is what there is to say of the agreement, as this router sees it.
 type Status struct {
 	// State is "leader", "follower", "candidate" (a voter that looks for a leader:
-	// no quorum, if it lasts), "learner", or "stopped".
+	// no quorum, if it lasts), "learner", "returning" (started a few seconds ago, a
+	// voter by its own log, and not called by the leader yet), or "stopped".
 	State      string
 	Leader     state.RouterID // empty: none known
 	Term       uint64
@@ -63,14 +64,28 @@ func (n *Node) Status() Status {
 	switch st := r.State(); {
 	case st == raft.Leader:
 		s.State, s.LastContact = "leader", 0
-	case !n.isVoter(r), n.leftBehind(r) && s.Leader != "":
+	case !n.isVoter(r):
 		s.State = "learner"
+	case n.leftBehind(r) && !n.called(r) && s.Leader != "":
+		if s.State = "learner"; time.Since(n.began) < returning*n.cfg.HeartbeatTimeout {
+			s.State = "returning" // whether it still votes, the leader will show
+		}
 	case st == raft.Candidate || s.Leader == "":
 		s.State = "candidate"
 	default:
 		s.State = "follower"
 	}
 	return s
+}
+
+// returning is how many heartbeat time-outs a leader may take to call a voter that
+// was started again: it dials anew, with growing pauses.
+const returning = 10
+
+// called reports that the leader has called this router of late: it has its vote.
+func (n *Node) called(r *raft.Raft) bool {
+	at := r.LastContact()
+	return !at.IsZero() && time.Since(at) < 2*n.cfg.HeartbeatTimeout
 }
 
 // servers is the newest configuration in this router's log.

@@ -36,6 +36,36 @@ const (
 type voterStep struct {
 	op     voterOp
 	server raft.Server
+	why    string // of a removal, for logs
+}
+
+// Why a server is removed.
+const (
+	whyByHand  = "by hand"
+	whyDead    = "it is dead"
+	whyPlenty  = "there are enough voters"
+	whyEven    = "an even number of voters is never kept"
+	whyTooMany = "more voters than wanted"
+)
+
+// votersAfter is how many of so many servers with a vote remain with one.
+func (s voterStep) votersAfter(n int) int {
+	switch {
+	case s.op == opPromote:
+		return n + 1
+	case s.op == opRemove && s.server.Suffrage == raft.Voter:
+		return n - 1
+	}
+	return n
+}
+
+// changed logs a step that was made with so many voters.
+func (n *Node) changed(s voterStep, voters int) {
+	e := n.log.Info().Str("op", string(s.op)).Str("peer", string(s.server.ID)).Str("name", n.name(state.RouterID(s.server.ID)))
+	if s.why != "" {
+		e.Str("why", s.why)
+	}
+	e.Int("voters", s.votersAfter(voters)).Msg("voters changed")
 }
 
 // minVoters is what the number of voters never falls below once it was reached: a
@@ -70,14 +100,16 @@ func planVoters(s *voterState) (voterStep, bool) {
 	for _, v := range s.staged {
 		id := state.RouterID(v.ID)
 		switch {
-		case s.dead[id] || !missing:
-			return voterStep{opRemove, v}, true
+		case s.dead[id]:
+			return voterStep{opRemove, v, whyDead}, true
+		case !missing:
+			return voterStep{opRemove, v, whyPlenty}, true
 		case isLive(v.ID) && s.stable[id] && s.current[id] && alive+1 >= quorum(n+1):
-			return voterStep{opPromote, v}, true
+			return voterStep{op: opPromote, server: v}, true
 		}
 	}
 	if missing && len(s.staged) == 0 && len(candidates) > 0 {
-		return voterStep{opStage, candidates[0]}, true
+		return voterStep{op: opStage, server: candidates[0]}, true
 	}
 	if missing && len(s.staged) > 0 {
 		return voterStep{}, false // wait for it
@@ -87,7 +119,7 @@ func planVoters(s *voterState) (voterStep, bool) {
 	if dead > 0 && n-1 >= minVoters && alive >= quorum(n-1) && ((n-1)%2 == 1 || dead > 1) {
 		for _, v := range s.voters {
 			if s.dead[state.RouterID(v.ID)] {
-				return voterStep{opRemove, v}, true
+				return voterStep{opRemove, v, whyDead}, true
 			}
 		}
 	}
@@ -99,7 +131,11 @@ func planVoters(s *voterState) (voterStep, bool) {
 				last = v
 			}
 		}
-		return voterStep{opRemove, last}, true
+		why := whyTooMany
+		if n <= s.want {
+			why = whyEven
+		}
+		return voterStep{opRemove, last, why}, true
 	}
 	return voterStep{}, false
 }
@@ -135,7 +171,7 @@ func (w *watch) look(n *Node, servers []raft.Server, now time.Time) *voterState 
 		dead: map[state.RouterID]bool{}, current: map[state.RouterID]bool{},
 	}
 	for _, p := range n.cfg.Peers() {
-		if p.ID != n.cfg.Self && (p.ClusterID == "" || p.ClusterID == own) {
+		if p.ID != n.cfg.Self && p.mayBeOf(own) {
 			s.live[p.ID] = p
 		}
 	}
@@ -197,12 +233,25 @@ func (n *Node) keepVoters(ctx context.Context) {
 		}
 		if err := n.step(ctx, step); err != nil {
 			if ctx.Err() == nil {
-				n.log.Warn().Err(err).Str("peer", string(step.server.ID)).Msg("voters not changed")
+				id := state.RouterID(step.server.ID)
+				n.log.Warn().Err(err).Str("peer", string(id)).Str("name", n.name(id)).Msg("voters not changed")
 			}
 			continue
 		}
-		n.log.Info().Str("op", string(step.op)).Str("peer", string(step.server.ID)).
-			Int("voters", len(s.voters)).Msg("voters changed")
+		n.changed(step, len(s.voters))
+		if step.op == opRemove {
+			n.outrun(ctx)
+		}
+	}
+}
+
+// outrun gives the facts, as they are, a new index. Raft tells a voter that is
+// removed of it once, as well as it can; one that has not heard of it would look for
+// a leader for ever. Newer facts than its log can have show it that it has no vote.
+func (n *Node) outrun(ctx context.Context) {
+	c := state.Command{Kind: state.CommandSetClusterID, Cluster: n.ledger.current().ClusterID}
+	if _, err := n.apply(ctx, c); err != nil && ctx.Err() == nil {
+		n.log.Debug().Err(err).Msg("facts not renewed")
 	}
 }
 

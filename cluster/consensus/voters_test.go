@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"net"
 	"slices"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -48,6 +50,63 @@ func TestDeadVoterIsReplacedByAStableRouter(t *testing.T) {
 			t.Errorf("back as %+v", s)
 		}
 	})
+}
+
+// The leader's log says of a voter that was removed by hand that it was, and why
+// another one goes then, each with the number of voters after it.
+func TestRemovalByHandIsLogged(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fleet) {
+		logs := map[state.RouterID]*record{}
+		for _, id := range names(3) {
+			logs[id] = &record{}
+			f.start(id, func(c *Config) {
+				c.Log = zerolog.New(logs[id])
+				c.Name = func(id state.RouterID) string { return "name of " + string(id) }
+			})
+		}
+		l := f.waitLeader()
+		f.until(20*time.Second, "three voters", func() bool { return len(l.Status().Voters) == 3 })
+		others := slicesWithout(names(3), l.id)
+		f.kill(others[0])
+		must(t, l, state.Command{Kind: state.CommandRemoveMember, Router: others[0]})
+		before := l.Facts().Index
+		f.until(20*time.Second, "one voter", func() bool { return len(l.Status().Voters) == 1 })
+		// Should Raft not reach it with that, newer facts tell the other one.
+		f.until(time.Second, "newer facts", func() bool { return l.Facts().Index > before })
+		f.until(5*time.Second, "a learner", func() bool { s := f.member(others[1]).Status(); return s.State == "learner" && s.Leader == l.id })
+		f.stopAllAndForget()
+		var got []string
+		for line := range strings.Lines(logs[l.id].String()) {
+			if strings.Contains(line, `"op":"remove"`) {
+				got = append(got, line)
+			}
+		}
+		want := []string{
+			fmt.Sprintf(`"peer":"%s","name":"name of %[1]s","why":"by hand","voters":2,"message":"voters changed"`, others[0]),
+			fmt.Sprintf(`"peer":"%s","name":"name of %[1]s","why":"an even number of voters is never kept","voters":1,"message":"voters changed"`, others[1]),
+		}
+		if len(got) != 2 || !strings.Contains(got[0], want[0]) || !strings.Contains(got[1], want[1]) {
+			t.Errorf("the log says %q, want %q", got, want)
+		}
+	})
+}
+
+// record is a log to be read while it is written.
+type record struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (r *record) Write(p []byte) (int, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.b.Write(p)
+}
+
+func (r *record) String() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.b.String()
 }
 
 func (f *fleet) readdress(id state.RouterID) (edit func(*Config)) {
@@ -250,6 +309,33 @@ func TestPlanNeverEndangersTheQuorum(t *testing.T) {
 		}
 		if len(s.voters) >= minVoters && len(after) < min(minVoters, s.want) {
 			t.Fatalf("%s %s leaves %d voters", x.op, x.server.ID, len(after))
+		}
+	})
+}
+
+// A voter that was started again has its vote, also while its log lags behind the
+// facts that it got from others and the leader has not called it yet.
+func TestVoterThatReturnsIsNoLearner(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fleet) {
+		f.started(3, 3)
+		l := f.waitLeader()
+		back := slicesWithout(names(3), l.id)[0]
+		// Who is heard first, the leader or the others, is chance.
+		for i := range 8 {
+			f.kill(back)
+			time.Sleep(5 * time.Second)
+			must(t, l, replica(i))
+			m := f.start(back, nil)
+			seen := map[string]int{}
+			f.until(10*time.Second, "it follows", func() bool {
+				s := m.Status()
+				seen[s.State]++
+				return s.State == "follower" && m.Facts().Index == l.Facts().Index
+			})
+			t.Log(seen)
+			if seen["learner"] > 0 {
+				t.Errorf("states %v", seen)
+			}
 		}
 	})
 }

@@ -2,6 +2,7 @@ package gossip
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"net"
@@ -34,9 +35,10 @@ type options struct {
 	join     []string // hosts
 	tweak    func(*Config)
 	mesh     func(*mesh.Config)
-	journal  int // size; 0: default
-	replicas int // 0: those of the constant
-	boots    int // how often this router was started before
+	journal  int            // size; 0: default
+	replicas int            // 0: those of the constant
+	boots    int            // how often this router was started before
+	id       state.RouterID // empty: the host's name
 }
 
 // router is a whole router but for its proxy: store, index, mesh, gossip.
@@ -110,7 +112,7 @@ func start(t *testing.T, o options) *router {
 	must(err)
 	dial := func(ctx context.Context, a string) (net.Conn, error) { return h.DialContext(ctx, "tcp", a) }
 
-	r := &router{t: t, id: state.RouterID(o.host), host: h, reg: prometheus.NewPedanticRegistry(), log: &logBuffer{}}
+	r := &router{t: t, id: cmp.Or(o.id, state.RouterID(o.host)), host: h, reg: prometheus.NewPedanticRegistry(), log: &logBuffer{}}
 	for _, c := range o.host {
 		r.boot = r.boot*131 + state.BootID(c)
 	}

@@ -23,6 +23,7 @@ type Store interface {
 
 	Batch(f func())
 	ApplyRows(state.Rows) (news bool)
+	Reinstate(state.RouterID, state.BootID) (was bool)
 	ApplyReading(state.Reading) (news bool)
 	DropRouter(state.RouterID)
 	DropSilent(before time.Time) []state.RouterID
@@ -32,6 +33,7 @@ type Store interface {
 type Index interface {
 	Apply(op sketch.Op, now time.Time) (news bool)
 	DropBoot(boot state.BootID, now time.Time)
+	Running(boot state.BootID, running func(placement uint64) bool, now time.Time)
 	Journal() *sketch.Journal
 	Snapshot(yield func(sketch.Op) bool)
 	Restamp(op sketch.Op, now time.Time) (sketch.Op, bool)

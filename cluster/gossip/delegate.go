@@ -42,17 +42,21 @@ func (d delegate) NotifyAlive(n *memberlist.Node) error {
 	reason := ""
 	switch {
 	case err != nil || meta.Boot == 0:
-		reason = "malformed"
+		reason = RefusedMalformed
 	case meta.Version < wire.MinVersion || meta.MinVersion > r.cfg.Version:
-		reason = "version"
+		reason = RefusedVersion
 	case meta.Scheme != r.cfg.Scheme:
-		reason = "scheme"
+		reason = RefusedScheme
 	default:
 		return nil
 	}
 	r.metrics.refused.WithLabelValues(reason).Inc()
+	r.refuse(Refused{
+		ID: state.RouterID(n.Name), Name: meta.Name, Addr: n.Address(), Reason: reason, Scheme: meta.Scheme,
+		MinVersion: meta.MinVersion, Version: meta.Version,
+	})
 	r.warn("refuse "+n.Name+reason, func(e *zerolog.Event) {
-		e.Str("peer", n.Name).Str("addr", n.Address()).Str("reason", reason).Msg("router refused as a member")
+		e.Str("peer", n.Name).Str("name", meta.Name).Str("addr", n.Address()).Str("reason", reason).Msg("router refused as a member")
 	})
 	return errors.New("refused: " + reason)
 }
@@ -91,9 +95,11 @@ func (d delegate) note(n *memberlist.Node) {
 	if m.state != Alive {
 		m.state, m.since, m.heard, m.quiet, m.bye = Alive, time.Now(), time.Time{}, false, false
 	}
-	m.meta, m.node = meta, copyNode(n)
+	m.meta, m.node, m.told = meta, copyNode(n), time.Now()
+	delete(r.failed, n.Address())
+	delete(r.refused, id)
 	r.mu.Unlock()
-	r.log.Info().Str("peer", n.Name).Str("boot", meta.Boot.String()).Str("addr", n.Address()).Msg("member alive")
+	r.log.Info().Str("peer", n.Name).Str("name", meta.Name).Str("boot", meta.Boot.String()).Str("addr", n.Address()).Msg("member alive")
 	r.changes.Add(1)
 	r.changed()
 }
@@ -113,19 +119,22 @@ func (d delegate) NotifyLeave(n *memberlist.Node) {
 		m.state = Left
 	}
 	r.gone = append(r.gone, goneBoot{id, m.meta.Boot})
-	s := m.state
+	s, name := m.state, m.meta.Name
 	r.mu.Unlock()
-	r.log.Warn().Str("peer", n.Name).Str("addr", n.Address()).Str("state", string(s)).Msg("member gone")
+	level := zerolog.WarnLevel
+	if s == Left {
+		level = zerolog.InfoLevel
+	}
+	r.log.WithLevel(level).Str("peer", n.Name).Str("name", name).Str("addr", n.Address()).Str("state", string(s)).Msg("member gone")
 	r.changes.Add(1)
 	r.changed()
 }
 
 // NotifyConflict implements memberlist.ConflictDelegate.
 func (d delegate) NotifyConflict(existing, other *memberlist.Node) {
-	d.r.warn("conflict "+other.Name, func(e *zerolog.Event) {
-		e.Str("peer", other.Name).Str("addr", existing.Address()).Str("other", other.Address()).
-			Msg("router id at two addresses")
-	})
+	var dec wire.Decoder
+	meta, _ := dec.Meta(other.Meta) // for its name, if it has one
+	d.r.twice(state.RouterID(other.Name), meta.Name, existing.Address(), other.Address())
 }
 
 func copyNode(n *memberlist.Node) memberlist.Node {

@@ -190,6 +190,26 @@ func TestStrangersAreRefused(t *testing.T) {
 				if !whole(r...)() {
 					t.Error("the group suffered")
 				}
+				if strings.Contains(x.log.String(), `"joined"`) {
+					t.Error("it says that it joined")
+				}
+				if reason == "scheme" { // what both tell of it, as long as it lasts
+					for _, y := range r {
+						if l := y.gossip.Refused(); len(l) != 1 || l[0].ID != "x" || l[0].Name != "x" || l[0].Reason != RefusedScheme || l[0].Scheme != "2" {
+							t.Errorf("%s refuses %+v", y.id, l)
+						}
+					}
+					if l := x.gossip.Refused(); len(l) != 2 || l[0].ID != "r0" || l[0].Scheme != "1" {
+						t.Errorf("it refuses %+v", l)
+					}
+					x.kill()
+					time.Sleep(15 * time.Second)
+					if l := r[0].gossip.Refused(); len(l) != 0 {
+						t.Errorf("r0 still refuses %+v", l)
+					}
+				} else if l := x.gossip.JoinFaults(); len(l) != 2 {
+					t.Errorf("it says that it can't join %+v", l)
+				}
 			})
 		})
 	}

@@ -67,6 +67,7 @@ type peer struct {
 
 	told  wire.Table // the sender goroutine's own: what our stream to it told
 	heard wire.Table // the apply loop's own: what its stream to us told
+	lists *lists     // the apply loop's own: of the snapshot that it is sending us
 	again bool       // told is to start over
 
 	// Its reading of our journal.
@@ -153,6 +154,7 @@ func New(cfg Config, store Store, index Index, mesh Mesh) (*Gossip, error) {
 	}
 	g.roster = &roster{
 		cfg: &g.cfg, log: log, metrics: g.metrics, changed: g.wake, packet: g.packet, secrets: cfg.Secret,
+		failed: map[string]failure{}, joined: map[string]bool{}, refused: map[state.RouterID]Refused{},
 		members: map[state.RouterID]*member{}, warned: map[string]time.Time{}, hints: map[state.RouterID]string{},
 		meta: wire.AppendMeta(nil, &wire.Meta{
 			Boot: g.boot, MinVersion: wire.MinVersion, Version: cfg.Version, Scheme: cfg.Scheme,
@@ -261,7 +263,8 @@ type Member struct {
 	Stream   bool      // a mesh stream exists
 	Heard    time.Time // last time anything of it came; zero: never
 	Degraded string    // empty: nothing wrong; else one of the reasons
-	JoinErr  string    // why the last attempt to make it a member again failed; empty: none did
+	JoinErr  string    // not alive: why it can't be made a member again at present; empty: nothing is known
+	Answers  bool      // it refuses, or is refused, for JoinErr; else nobody answers, or the cause is not known
 	Behind   uint64    // journal positions it was not told of yet
 
 	RowsAt time.Time     // last time rows of it came; zero: never
@@ -278,7 +281,7 @@ func (g *Gossip) Members() []Member {
 	}
 	head := g.index.Journal().Head()
 	list := []Member{self}
-	members, failed := g.roster.snapshot(), g.roster.failures()
+	members, failed := g.roster.snapshot(), g.roster.failures(now)
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for _, m := range members {
@@ -286,8 +289,10 @@ func (g *Gossip) Members() []Member {
 			ID: m.id, Name: m.meta.Name, State: m.state, Since: m.since, Addr: m.node.Address(),
 			MeshAddr: dialable(m.meta.MeshAddr, m.node.Addr), APIAddr: dialable(m.meta.APIAddr, m.node.Addr),
 			Boot: m.meta.Boot, Version: m.meta.Version, Scheme: m.meta.Scheme,
-			JoinErr: failed[m.node.Address()],
-			Heard:   g.heard[m.id].at, Degraded: g.degraded(&m, now), RowsAt: g.heard[m.id].rowsAt, Delay: g.heard[m.id].delay,
+			Heard: g.heard[m.id].at, Degraded: g.degraded(&m, now), RowsAt: g.heard[m.id].rowsAt, Delay: g.heard[m.id].delay,
+		}
+		if f := failed[x.Addr]; m.state != Alive {
+			x.JoinErr, x.Answers = f.why, f.answer
 		}
 		if p := g.peers[m.id]; p != nil {
 			x.Stream = true
@@ -298,6 +303,15 @@ func (g *Gossip) Members() []Member {
 		list = append(list, x)
 	}
 	return sortMembers(list)
+}
+
+// Name is what a router calls itself, as far as membership remembers it; empty: not
+// known.
+func (g *Gossip) Name(id state.RouterID) string {
+	if id == g.cfg.Self {
+		return g.cfg.Name
+	}
+	return g.roster.name(id)
 }
 
 // Bounds past which a member is called degraded.

@@ -220,48 +220,15 @@ func (g *Gossip) outOfStep(p *peer, in *inbound, err error) error {
 func (g *Gossip) peerOf(in *inbound) *peer {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	return g.peerHere(in)
+}
+
+// peerHere is peerOf for a caller that holds mu.
+func (g *Gossip) peerHere(in *inbound) *peer {
 	if p := g.peers[in.from]; p != nil && p.boot == in.boot {
 		return p
 	}
 	return nil
-}
-
-// note keeps when a router was last heard of and by which boot. Only what comes
-// from the router itself over its stream may say that a boot is new; it reports
-// false for messages of a boot that is over, which were long on their way.
-func (g *Gossip) note(id state.RouterID, boot state.BootID, at time.Time, direct bool) bool {
-	present := g.roster.boot(id)
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if p := g.peers[id]; p != nil {
-		present = p.boot
-	}
-	h := g.heard[id]
-	if !direct {
-		_, over := g.retired[boot]
-		if over || present != 0 && present != boot || present == 0 && h.boot != 0 && h.boot != boot {
-			return false
-		}
-	}
-	if h.boot != 0 && h.boot != boot {
-		if len(g.retired) >= maxRetired {
-			clear(g.retired)
-		}
-		g.retired[h.boot] = at
-		g.index.DropBoot(h.boot, at)
-		h = hearsay{}
-	}
-	delete(g.retired, boot)
-	if len(g.heard) >= maxMembers {
-		for id, h := range g.heard {
-			if at.Sub(h.at) > g.cfg.Silence {
-				delete(g.heard, id)
-			}
-		}
-	}
-	h.boot, h.at = boot, at
-	g.heard[id] = h
-	return true
 }
 
 func (g *Gossip) takeRows(m *wire.Rows, in *inbound) {
@@ -280,6 +247,9 @@ func (g *Gossip) takeRows(m *wire.Rows, in *inbound) {
 		return
 	}
 	news := g.store.ApplyRows(m.Rows)
+	if !news && g.lives(m, in, direct) && g.store.Reinstate(m.Router, m.Boot) {
+		news = g.store.ApplyRows(m.Rows)
+	}
 	g.appliedRows(m, news)
 	g.passRows(m, in, direct, news)
 }
@@ -315,12 +285,16 @@ func (g *Gossip) takeOps(m *wire.Ops, in *inbound) {
 		}
 	}
 	g.metrics.ops.add(news, len(m.Ops)-news)
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	p := g.peerHere(in)
+	if p != nil {
+		p.list(m.Ops, in)
+	}
 	if in.kind == wire.KindSnapshotChunk {
 		return
 	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if p := g.peers[in.from]; p != nil && p.boot == in.boot {
+	if p != nil {
 		p.passedOn(m.Ops)
 	}
 	c := g.cursors[in.boot]
@@ -331,7 +305,7 @@ func (g *Gossip) takeOps(m *wire.Ops, in *inbound) {
 			g.cursors[in.boot] = cursor{next: m.Next}
 		}
 	default: // a frame was lost
-		if p := g.peers[in.from]; p != nil && p.boot == in.boot && in.at.Sub(p.askedAt) > askAgain {
+		if p != nil && in.at.Sub(p.askedAt) > askAgain {
 			g.ask(p, in.at)
 		}
 	}
@@ -348,9 +322,10 @@ func (g *Gossip) takeEnd(m wire.SnapshotEnd, in *inbound) {
 	}
 	g.mu.Unlock()
 	if first {
-		g.log.Info().Str("peer", string(in.from)).Msg("first snapshot applied")
+		g.log.Info().Str("peer", string(in.from)).Str("name", g.roster.name(in.from)).Msg("first snapshot applied")
 	}
 	g.warm.Do(func() { close(g.ready) })
+	g.listed(in)
 }
 
 func (g *Gossip) takeBeacon(m *wire.Beacon, in *inbound) {
@@ -367,10 +342,10 @@ func (g *Gossip) takeBeacon(m *wire.Beacon, in *inbound) {
 	g.clock.Observe(m.Boot, m.Sent, in.at)
 	g.note(m.Router, m.Boot, in.at, true)
 	g.roster.setQuiet(m.Router, m.UDPQuiet)
-	g.roster.hint(m.Router, m.Addr)
+	g.roster.placed(m.Router, m.Boot, m.Addr)
 	g.send(in.from, wire.KindBeaconReply, wire.AppendBeaconReply(nil, &wire.BeaconReply{Boot: g.boot, Sent: m.Sent}))
 	g.mu.Lock()
-	if p := g.peers[in.from]; p != nil && p.boot == in.boot {
+	if p := g.peerHere(in); p != nil {
 		p.speak = min(m.Version, g.cfg.Version)
 	}
 	g.mu.Unlock()
@@ -382,7 +357,7 @@ func (g *Gossip) takeBeacon(m *wire.Beacon, in *inbound) {
 		hears[b] = struct{}{}
 	}
 	g.mu.Lock()
-	if p := g.peers[in.from]; p != nil && p.boot == in.boot {
+	if p := g.peerHere(in); p != nil {
 		if p.lose(hears) {
 			g.again = true
 			g.wake()

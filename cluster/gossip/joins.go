@@ -1,9 +1,9 @@
 package gossip
 
 import (
-	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/rs/zerolog"
 )
@@ -14,21 +14,44 @@ type JoinFault struct {
 	Why  string // for people
 }
 
+// failure is why an attempt to join an address failed.
+type failure struct {
+	why    string // for people
+	answer bool   // somebody answered there, whom this router can't be one with
+	at     time.Time
+}
+
+// staleJoin is the age past which a failure says nothing of the present: every
+// address that is still worth it is tried again long before.
+const staleJoin = time.Minute
+
 // JoinFaults lists the configured peers of which nothing is known but that the last
 // attempt to join them failed. Routers that were members once are not among them:
-// Members says how they are.
+// Members says how they are. Nor is an address where nobody answers, when another
+// one of the same name is a member's or was joined: names have old addresses, and
+// of two families.
 func (g *Gossip) JoinFaults() []JoinFault {
 	r := g.roster
+	now := time.Now()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	known := map[string]bool{}
+	known, reached := map[string]bool{}, map[string]bool{}
 	for _, m := range r.members {
 		known[m.node.Address()] = true
+		if from, ok := r.source[m.node.Address()]; ok && m.state == Alive {
+			reached[from] = true
+		}
+	}
+	for addr := range r.joined {
+		if from, ok := r.source[addr]; ok {
+			reached[from] = true
+		}
 	}
 	var list []JoinFault
-	for addr, why := range r.failed {
-		if r.asked[addr] && !known[addr] {
-			list = append(list, JoinFault{addr, why})
+	for addr, f := range r.failed {
+		from, asked := r.source[addr]
+		if asked && !known[addr] && now.Sub(f.at) < staleJoin && (f.answer || !reached[from]) {
+			list = append(list, JoinFault{addr, f.why})
 		}
 	}
 	slices.SortFunc(list, func(a, b JoinFault) int { return strings.Compare(a.Addr, b.Addr) })
@@ -38,9 +61,11 @@ func (g *Gossip) JoinFaults() []JoinFault {
 // joinResult notes how an attempt to join ended. A configured peer that was never a
 // member is warned of: nothing else tells of it.
 func (r *roster) joinResult(target string, err error) {
-	why := ""
+	now := time.Now()
+	var f failure
 	if err != nil {
-		why = joinCause(err)
+		f = joinCause(err)
+		f.at = now
 	}
 	r.mu.Lock()
 	if r.list == nil {
@@ -48,40 +73,54 @@ func (r *roster) joinResult(target string, err error) {
 		return // it failed because membership ends
 	}
 	if err == nil {
+		again := r.joined[target] // an address that is no member's own is tried for ever
+		refused := r.refusedAt(target, now)
 		delete(r.failed, target)
+		if len(r.joined) > maxMembers {
+			clear(r.joined)
+		}
+		r.joined[target] = true
 		r.mu.Unlock()
-		r.log.Info().Str("addr", target).Msg("joined")
+		if !again && !refused {
+			r.log.Info().Str("addr", target).Msg("joined")
+		}
 		return
 	}
-	if r.failed == nil {
-		r.failed = map[string]string{}
+	_, asked := r.source[target]
+	told := !asked
+	for _, m := range r.members {
+		if m.node.Address() != target {
+			continue
+		}
+		if m.state == Alive {
+			r.mu.Unlock()
+			return // it has joined us meanwhile
+		}
+		told = true
 	}
 	if len(r.failed) > maxMembers {
 		clear(r.failed)
 	}
-	r.failed[target] = why
-	told := !r.asked[target]
-	for _, m := range r.members {
-		told = told || m.node.Address() == target
-	}
+	r.failed[target] = f
+	delete(r.joined, target)
 	r.mu.Unlock()
 	if told {
 		r.log.Debug().Err(err).Str("addr", target).Msg("join attempt")
 		return
 	}
-	r.warn("join "+target+why, func(e *zerolog.Event) {
-		e.Str("addr", target).Str("why", why).Msg("can't join a peer, trying on")
+	r.warn("join "+target+f.why, func(e *zerolog.Event) {
+		e.Str("addr", target).Str("why", f.why).Msg("can't join a peer, trying on")
 	})
 }
 
-// failures copies why joins failed, by address, as far as they are not mended.
-func (r *roster) failures() map[string]string {
+// failures copies the causes of which joins fail at present, by address.
+func (r *roster) failures(now time.Time) map[string]failure {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	list := maps.Clone(r.failed)
-	for _, m := range r.members {
-		if m.state == Alive {
-			delete(list, m.node.Address())
+	list := map[string]failure{}
+	for addr, f := range r.failed {
+		if now.Sub(f.at) < staleJoin {
+			list[addr] = f
 		}
 	}
 	return list
@@ -89,19 +128,16 @@ func (r *roster) failures() map[string]string {
 
 // ask notes which addresses the configured peers have now, and which names have
 // none. What is no longer asked for is forgotten.
-func (r *roster) ask(addrs []string, unresolved map[string]string) {
+func (r *roster) ask(source, unresolved map[string]string) {
+	now := time.Now()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.asked = map[string]bool{}
-	for _, a := range addrs {
-		r.asked[a] = true
-	}
-	if r.failed == nil {
-		r.failed = map[string]string{}
-	}
+	r.source = source
 	for _, a := range r.cfg.Join {
 		if why, ok := unresolved[a]; ok {
-			r.asked[a], r.failed[a] = true, why
+			r.source[a], r.failed[a] = a, failure{why: why, at: now}
+		} else if source[a] == "" {
+			delete(r.failed, a) // its name resolves
 		}
 	}
 }
@@ -109,25 +145,30 @@ func (r *roster) ask(addrs []string, unresolved map[string]string) {
 // SecretsDiffer is why a join fails where both have secrets and none in common.
 const SecretsDiffer = "it has another secret than this router (cluster.secret_file)"
 
+const hungUp = "it hung up: it has another cluster.name, or is no router's cluster address"
+
 // joinCauses are memberlist's words for what goes wrong, and what they mean.
-var joinCauses = []struct{ text, why string }{
-	{"connection refused", "connection refused"},
-	{"remote state is encrypted and encryption is not configured", "it asks for a secret, cluster.secret_file is not set here"},
-	{"encryption is configured but remote state is not encrypted", "it has no secret, this router has one (cluster.secret_file)"},
-	{"o installed keys could decrypt", SecretsDiffer},
-	{"received invalid msgType", "it is no router's cluster address"},
-	{"i/o timeout", "it does not answer"},
-	{"deadline exceeded", "it does not answer"},
-	{"EOF", "it hung up: it has another cluster.name, or is no router's cluster address"},
-	{"connection reset", "it hung up: it has another cluster.name, or is no router's cluster address"},
+var joinCauses = []struct {
+	text, why string
+	answer    bool
+}{
+	{"connection refused", "connection refused", false},
+	{"remote state is encrypted and encryption is not configured", "it asks for a secret, cluster.secret_file is not set here", true},
+	{"encryption is configured but remote state is not encrypted", "it has no secret, this router has one (cluster.secret_file)", true},
+	{"o installed keys could decrypt", SecretsDiffer, true},
+	{"received invalid msgType", "it is no router's cluster address", true},
+	{"i/o timeout", "it does not answer", false},
+	{"deadline exceeded", "it does not answer", false},
+	{"EOF", hungUp, true},
+	{"connection reset", hungUp, true},
 }
 
 // joinCause says why a join failed. memberlist passes causes on as text only.
-func joinCause(err error) string {
+func joinCause(err error) failure {
 	text := err.Error()
 	for _, c := range joinCauses {
 		if strings.Contains(text, c.text) {
-			return c.why
+			return failure{why: c.why, answer: c.answer}
 		}
 	}
 	if _, inner, ok := strings.Cut(text, "failed to join "); ok {
@@ -135,5 +176,5 @@ func joinCause(err error) string {
 			text = cause
 		}
 	}
-	return strings.Join(strings.Fields(text), " ")
+	return failure{why: strings.Join(strings.Fields(text), " ")}
 }

@@ -47,6 +47,7 @@ type member struct {
 	node  memberlist.Node // copy; to send datagrams to
 	state MemberState
 	since time.Time // of the state
+	told  time.Time // of meta: last news of it as alive
 	heard time.Time // last datagram of ours, not memberlist's
 	quiet bool      // it gets no datagrams of ours
 	bye   bool      // it said that it leaves
@@ -81,8 +82,10 @@ type roster struct {
 	gone    []goneBoot                 // guarded by mu; deaths not yet acted on
 	warned  map[string]time.Time       // guarded by mu
 	hints   map[state.RouterID]string  // guarded by mu; where peers with a stream say they are
-	asked   map[string]bool            // guarded by mu; addresses of the configured peers
-	failed  map[string]string          // guarded by mu; why the last join of an address failed
+	source  map[string]string          // guarded by mu; configured peers by the addresses they have now
+	failed  map[string]failure         // guarded by mu; addresses whose last join failed
+	joined  map[string]bool            // guarded by mu; addresses whose last join succeeded
+	refused map[state.RouterID]Refused // guarded by mu; routers that are not let in
 }
 
 type goneBoot struct {
@@ -204,7 +207,7 @@ func (r *roster) targets(ctx context.Context) []string {
 	rctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
 	var list []string
-	unresolved := map[string]string{}
+	source, unresolved := map[string]string{}, map[string]string{}
 	for _, addr := range r.cfg.Join {
 		host, port, err := net.SplitHostPort(addr)
 		if err != nil {
@@ -212,6 +215,7 @@ func (r *roster) targets(ctx context.Context) []string {
 		}
 		if net.ParseIP(host) != nil {
 			list = append(list, addr)
+			source[addr] = addr
 			continue
 		}
 		ips, err := r.cfg.Resolve(rctx, host)
@@ -221,10 +225,12 @@ func (r *roster) targets(ctx context.Context) []string {
 			continue
 		}
 		for _, ip := range ips {
-			list = append(list, net.JoinHostPort(ip, port))
+			a := net.JoinHostPort(ip, port)
+			list = append(list, a)
+			source[a] = addr
 		}
 	}
-	r.ask(list, unresolved)
+	r.ask(source, unresolved)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.list == nil {
@@ -307,6 +313,11 @@ func (r *roster) takeGone() []goneBoot {
 func (r *roster) prune(now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	for id, x := range r.refused {
+		if now.Sub(x.At) > keepRefused {
+			delete(r.refused, id)
+		}
+	}
 	for id, m := range r.members {
 		if m.state == Dead && now.Sub(m.since) > r.cfg.Remember || m.state == Left && now.Sub(m.since) > keepLeft {
 			delete(r.members, id)
@@ -314,20 +325,35 @@ func (r *roster) prune(now time.Time) {
 	}
 }
 
-// boot is a member's present boot; 0 when it is not known.
-func (r *roster) boot(id state.RouterID) state.BootID {
+// boot is a member's present boot, and when membership last told of it; 0 when it
+// is not known.
+func (r *roster) boot(id state.RouterID) (boot state.BootID, told time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if m := r.members[id]; m != nil {
-		return m.meta.Boot
+		return m.meta.Boot, m.told
 	}
-	return 0
+	return 0, time.Time{}
+}
+
+// name is what a member calls itself; empty when it is not known.
+func (r *roster) name(id state.RouterID) string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if m := r.members[id]; m != nil {
+		return m.meta.Name
+	}
+	return ""
 }
 
 // warnDegraded logs what does not pass, once a minute and reason.
-func (r *roster) warnDegraded(reason string, peers []string) {
+func (r *roster) warnDegraded(reason string, peers []*member) {
 	r.warn("degraded "+reason, func(e *zerolog.Event) {
-		e.Str("reason", reason).Strs("peers", peers).Msg("peers degraded")
+		var ids, names []string
+		for _, m := range peers {
+			ids, names = append(ids, string(m.id)), append(names, m.meta.Name)
+		}
+		e.Str("reason", reason).Strs("peers", ids).Strs("names", names).Msg("peers degraded")
 	})
 }
 

@@ -264,7 +264,7 @@ func (g *Gossip) tick(now time.Time) {
 		g.mu.Lock()
 		h := g.heard[id]
 		g.mu.Unlock()
-		g.log.Warn().Str("peer", string(id)).Msg("router is silent, its rows are dropped")
+		g.log.Warn().Str("peer", string(id)).Str("name", g.roster.name(id)).Msg("router is silent, its rows are dropped")
 		if h.boot != 0 {
 			g.index.DropBoot(h.boot, h.at) // what it did since, if it lives, will count
 		}
@@ -280,12 +280,12 @@ func (g *Gossip) tick(now time.Time) {
 	}
 	members := g.roster.snapshot()
 	count := map[MemberState]int{Alive: 1}
-	bad := map[string][]string{}
+	bad := map[string][]*member{}
 	g.mu.Lock()
 	for i := range members {
 		count[members[i].state]++
 		if d := g.degraded(&members[i], now); d != "" {
-			bad[d] = append(bad[d], string(members[i].id))
+			bad[d] = append(bad[d], &members[i])
 		}
 	}
 	g.mu.Unlock()

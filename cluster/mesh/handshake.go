@@ -12,8 +12,10 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"time"
 
+	"github.com/hearsay-llm/hearsay/state"
 	"github.com/hearsay-llm/hearsay/state/wire"
 )
 
@@ -35,17 +37,25 @@ const (
 	ReasonDuplicate = "duplicate"  // a better stream to that peer exists
 	ReasonMalformed = "malformed"  // not a handshake
 	ReasonTLS       = "tls"
+	ReasonOther     = "other_router" // another router than the one that is looked for
+	ReasonTwice     = "twice"        // a stream whose place another router with the same id took
 )
 
 var reasons = []string{
 	ReasonSecret, ReasonCluster, ReasonClusterID, ReasonScheme, ReasonVersion,
-	ReasonSelf, ReasonProto, ReasonDuplicate, ReasonMalformed, ReasonTLS,
+	ReasonSelf, ReasonProto, ReasonDuplicate, ReasonMalformed, ReasonTLS, ReasonOther, ReasonTwice,
 }
+
+// Reasons lists all reasons for refusing a connection.
+func Reasons() []string { return slices.Clone(reasons) }
 
 // RefusedError says that a handshake was refused and by whom.
 type RefusedError struct {
 	Reason string
 	Remote bool // the peer refused us
+
+	peer state.RouterID // as it called itself, proved or not, or who was dialled; empty: not known
+	name string         // likewise
 }
 
 // Error implements error.
@@ -92,6 +102,10 @@ func (m *Mesh) shake(ctx context.Context, conn net.Conn, dialled bool, proto byt
 		err = h.accept()
 	}
 	if err != nil {
+		var r *RefusedError
+		if errors.As(err, &r) {
+			r.peer, r.name = h.peer.Router, h.peer.Name
+		}
 		return nil, err
 	}
 	out := conn

@@ -41,7 +41,7 @@ func (m *Mesh) Layer(proto byte) (net.Listener, func(ctx context.Context, addr s
 	}
 	m.layers[proto] = l
 	return l, func(ctx context.Context, addr string) (net.Conn, error) {
-		a, err := m.connect(ctx, addr, proto)
+		a, err := m.connect(ctx, addr, proto, nil)
 		if err != nil {
 			return nil, err
 		}

@@ -143,15 +143,6 @@ func (m *Mesh) SendAll(to state.RouterID, frames ...wire.Frame) bool {
 	return s != nil && s.send(m.cfg.QueueBytes, frames...)
 }
 
-// ClusterID is the committed cluster id that a connected peer named when its
-// stream began; empty when it had none, or is not connected.
-func (m *Mesh) ClusterID(id state.RouterID) string {
-	if s := m.session(id); s != nil {
-		return s.cluster
-	}
-	return ""
-}
-
 // Up reports whether there is a stream to the peer.
 func (m *Mesh) Up(id state.RouterID) bool { return m.session(id) != nil }
 
@@ -262,7 +253,7 @@ func (m *Mesh) welcome(ctx context.Context, conn net.Conn, shaken func()) {
 	stop()
 	shaken()
 	if err != nil {
-		m.note(err, conn.RemoteAddr().String(), "")
+		m.note(err, conn.RemoteAddr().String(), false)
 		_ = conn.Close()
 		return
 	}

@@ -321,6 +321,9 @@ func TestRestartedPeerReplacesItsFormerSelf(t *testing.T) {
 		b2 := start(t, options{n: n, host: "r2", boot: 99})
 		b2.peers("r1")
 		within(t, 5*time.Second, "new boot up", func() bool { return a.status("r2").Boot == 99 && b2.Up("r1") })
+		if l := b2.Refusals(); len(l) != 0 {
+			t.Errorf("refused: %+v", l)
+		}
 	})
 }
 

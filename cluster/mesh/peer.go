@@ -12,6 +12,7 @@ import (
 // peer is one other router. All fields but id and change are guarded by Mesh.mu.
 type peer struct {
 	id      state.RouterID
+	name    string        // as it last called itself on a stream
 	change  chan struct{} // address, wish or session changed; capacity 1
 	wanted  bool
 	addr    string
@@ -101,32 +102,33 @@ func (p *peer) wait(ctx context.Context, d time.Duration) bool {
 func (m *Mesh) failed(p *peer, err error) {
 	m.mu.Lock()
 	p.err, p.errAt = err, time.Now()
+	name := p.name
 	m.mu.Unlock()
 	var r *RefusedError
 	if errors.As(err, &r) && r.Reason == ReasonDuplicate {
 		return
 	}
-	m.log.Debug().Err(err).Str("peer", string(p.id)).Msg("no stream to peer")
+	m.log.Debug().Err(err).Str("peer", string(p.id)).Str("name", name).Msg("no stream to peer")
 }
-
-// errOtherRouter says that somebody else answers at a peer's address.
-var errOtherRouter = errors.New("another router answers at that address")
 
 // dial connects, shakes hands and serves the stream to its end.
 func (m *Mesh) dial(ctx context.Context, p *peer, addr string) error {
-	a, err := m.connect(ctx, addr, protoMesh)
+	a, err := m.connect(ctx, addr, protoMesh, p)
 	if err != nil {
 		return err
 	}
 	if a.peer.Router != p.id {
 		_ = a.conn.Close()
-		return errOtherRouter
+		err := &RefusedError{Reason: ReasonOther, peer: a.peer.Router, name: a.peer.Name}
+		m.note(err, addr, true)
+		return err
 	}
 	return m.serve(ctx, a, true)
 }
 
-// connect dials an address for one protocol and shakes hands.
-func (m *Mesh) connect(ctx context.Context, addr string, proto byte) (*authed, error) {
+// connect dials an address for one protocol and shakes hands. to is who should be
+// there; nil: the caller knows.
+func (m *Mesh) connect(ctx context.Context, addr string, proto byte, to *peer) (*authed, error) {
 	dctx, cancel := context.WithTimeout(ctx, m.cfg.DialTimeout)
 	defer cancel()
 	conn, err := m.cfg.Dial(dctx, addr)
@@ -141,7 +143,13 @@ func (m *Mesh) connect(ctx context.Context, addr string, proto byte) (*authed, e
 	}
 	if err != nil {
 		_ = conn.Close()
-		m.note(err, addr, addr)
+		var r *RefusedError
+		if errors.As(err, &r) && r.peer == "" && to != nil {
+			m.mu.RLock()
+			r.peer, r.name = to.id, to.name
+			m.mu.RUnlock()
+		}
+		m.note(err, addr, true)
 		return nil, err
 	}
 	return a, nil

@@ -26,7 +26,7 @@ type session struct {
 	id        state.RouterID
 	boot      state.BootID
 	name      string
-	cluster   string // committed cluster id, as the peer said at the stream's start
+	cluster   string // guarded by Mesh.mu; committed cluster id, as the peer last said
 	key       string // id of the shared key
 	version   uint64 // wire, of the peer
 	conn      net.Conn
@@ -61,7 +61,7 @@ func (m *Mesh) serve(ctx context.Context, a *authed, dialled bool) error {
 	}
 	p, err := m.adopt(ctx, s)
 	if err != nil {
-		_ = s.conn.SetWriteDeadline(time.Now().Add(100 * time.Millisecond))
+		_ = s.conn.SetWriteDeadline(time.Now().Add(refuseWait))
 		var r *RefusedError
 		if errors.As(err, &r) {
 			_, _ = s.conn.Write(wire.AppendFrame(nil, wire.KindRefuse, wire.AppendRefuse(nil, r.Reason)))
@@ -70,7 +70,7 @@ func (m *Mesh) serve(ctx context.Context, a *authed, dialled bool) error {
 		return err
 	}
 	m.metrics.sessions.Inc()
-	m.log.Info().Str("peer", string(s.id)).Str("boot", s.boot.String()).Bool("dialled", dialled).Msg("stream up")
+	m.log.Info().Str("peer", string(s.id)).Str("name", s.name).Str("boot", s.boot.String()).Bool("dialled", dialled).Msg("stream up")
 	for _, f := range m.onUp {
 		f(s.id, s.boot)
 	}
@@ -89,7 +89,7 @@ func (m *Mesh) serve(ctx context.Context, a *authed, dialled bool) error {
 	err = s.err
 	s.mu.Unlock()
 	if ctx.Err() == nil {
-		m.log.Info().Str("peer", string(s.id)).Err(err).Msg("stream down")
+		m.log.Info().Str("peer", string(s.id)).Str("name", s.name).Err(err).Msg("stream down")
 	}
 	return err
 }
@@ -101,7 +101,7 @@ func (m *Mesh) adopt(ctx context.Context, s *session) (*peer, error) {
 		p := m.peer(s.id)
 		old := p.session
 		if old == nil {
-			p.session = s
+			p.session, p.name = s, s.name
 			p.signal()
 			m.mu.Unlock()
 			return p, nil
@@ -110,12 +110,33 @@ func (m *Mesh) adopt(ctx context.Context, s *session) (*peer, error) {
 		if old.boot == s.boot && old.preferred && !s.preferred {
 			return nil, refused(ReasonDuplicate)
 		}
+		if old.boot != s.boot {
+			// A router that was restarted is not there to hear it. One that is has an
+			// id that is not its own alone, and hangs up.
+			old.refuse(ctx, ReasonTwice)
+		}
 		old.close(errReplaced)
 		select {
 		case <-old.done:
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		}
+	}
+}
+
+// refuseWait is how long a peer may take to hear why it is refused.
+const refuseWait = 100 * time.Millisecond
+
+// refuse tells the peer behind all else that is queued why its stream is given up,
+// and waits until it has hung up.
+func (s *session) refuse(ctx context.Context, reason string) {
+	s.send(s.m.cfg.QueueBytes+callBytes, wire.Frame{Kind: wire.KindRefuse, Payload: wire.AppendRefuse(nil, reason)})
+	t := time.NewTimer(refuseWait)
+	defer t.Stop()
+	select {
+	case <-s.done:
+	case <-t.C:
+	case <-ctx.Done():
 	}
 }
 
@@ -279,7 +300,9 @@ func (s *session) read(ctx context.Context) error {
 			if err != nil || !known(reason) {
 				reason = ReasonMalformed
 			}
-			return &RefusedError{Reason: reason, Remote: true}
+			err = &RefusedError{Reason: reason, Remote: true, peer: s.id, name: s.name}
+			s.m.note(err, s.conn.RemoteAddr().String(), s.dialled)
+			return err
 		case wire.KindCall:
 			if call, err := dec.Call(payload); err == nil {
 				s.serveCall(ctx, call)

@@ -32,6 +32,7 @@ type PeerStatus struct {
 	RTT      time.Duration // smoothed; 0: not measured
 	Err      string        // why the last attempt or stream ended
 	ErrAt    time.Time
+	Refused  string // reason of the refusal, by either side, that stands between us now; empty: none, or up
 }
 
 // Status lists all peers wanted or connected, in id order.
@@ -44,6 +45,7 @@ func (m *Mesh) Status() []PeerStatus {
 		if p.err != nil {
 			st.Err = p.err.Error()
 		}
+		st.Refused = p.refused()
 		if s := p.session; s != nil {
 			st.Up, st.Name, st.Boot, st.Since, st.Dialled = true, s.name, s.boot, s.since, s.dialled
 			st.Key, st.Version = s.key, s.version
@@ -59,6 +61,26 @@ func (m *Mesh) Status() []PeerStatus {
 	}
 	slices.SortFunc(list, func(a, b PeerStatus) int { return strings.Compare(string(a.ID), string(b.ID)) })
 	return list
+}
+
+// Refused is the reason for which this router's last attempt at a stream to a peer
+// was refused, by either side; empty: it was not, or there is a stream.
+func (m *Mesh) Refused(id state.RouterID) string {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	if p := m.peers[id]; p != nil {
+		return p.refused()
+	}
+	return ""
+}
+
+// refused is Mesh.Refused of the peer. The caller holds Mesh.mu.
+func (p *peer) refused() string {
+	var r *RefusedError
+	if p.session != nil || !errors.As(p.err, &r) || r.Reason == ReasonDuplicate {
+		return ""
+	}
+	return r.Reason
 }
 
 // Refusal is one kind of refused handshake, with one remote host.
@@ -92,7 +114,7 @@ func (m *Mesh) Refusals() []Refusal {
 
 // note counts a refused handshake and warns of it once a minute per remote host
 // and reason. Broken connections are not refusals.
-func (m *Mesh) note(err error, remote, dialled string) {
+func (m *Mesh) note(err error, remote string, dialled bool) {
 	var r *RefusedError
 	if !errors.As(err, &r) || r.Reason == ReasonDuplicate {
 		return
@@ -129,8 +151,11 @@ func (m *Mesh) note(err error, remote, dialled string) {
 	}
 	m.refusals.mu.Unlock()
 	if warn {
-		m.log.Warn().Err(err).Str("remote", remote).Str("reason", r.Reason).Bool("by_peer", r.Remote).
-			Bool("dialled", dialled != "").Msg("mesh handshake refused")
+		e := m.log.Warn().Err(err).Str("remote", remote).Str("reason", r.Reason).Bool("by_peer", r.Remote).Bool("dialled", dialled)
+		if r.peer != "" {
+			e = e.Str("peer", string(r.peer)).Str("name", r.name)
+		}
+		e.Msg("mesh handshake refused")
 	}
 }
 

@@ -31,8 +31,74 @@ type seen struct {
 	at       time.Time // of the last one that succeeded; zero: none did
 	lost     time.Time // of the latest one that found no process serving, since then
 	started  float64
-	counters [3]float64 // queries, hits, processed; negative unknown
+	most     counts                    // the highest of this process, and when it was last read
+	by       map[state.RouterID]counts // what each router read last of this process
 	capacity Capacity
+}
+
+// counts are a process's counters.
+type counts struct {
+	at time.Time
+	v  [3]float64 // queries, hits, processed; negative unknown
+}
+
+// below says which counters are lower than those read before.
+func (c *counts) below(o counts) (lower [3]bool, any bool) {
+	for i, v := range c.v {
+		lower[i] = v >= 0 && v < o.v[i]
+		any = any || lower[i]
+	}
+	return lower, any
+}
+
+// kept is c, with o's where c has none.
+func (c counts) kept(o counts) counts {
+	for i := range c.v {
+		if c.v[i] < 0 {
+			c.v[i] = o.v[i]
+		}
+	}
+	return c
+}
+
+var noCounts = counts{v: [3]float64{-1, -1, -1}}
+
+// maxReaders bounds how many routers' counters are remembered of a replica.
+const maxReaders = 8
+
+// count takes what a router read and says which counters went backwards for sure,
+// and when they were last read before they did. One router's readings follow each
+// other, but an engine that is slow to answer has two routers' readings overtake
+// each other by as long as one takes, slowest at most.
+func (s *seen) count(reader state.RouterID, c counts, slowest time.Duration) (back [3]bool, since time.Time) {
+	own, read := s.by[reader]
+	if !read {
+		own = noCounts
+	}
+	back, any := c.below(own)
+	since = own.at
+	lower, under := c.below(s.most)
+	if !any && under && c.at.Sub(s.most.at) >= slowest {
+		back, since, any = lower, s.most.at, true
+	}
+	switch {
+	case any:
+		s.forgetCounts()
+		s.most = c
+	case !under:
+		s.most = c.kept(s.most)
+	}
+	if !read && len(s.by) >= maxReaders {
+		clear(s.by)
+	}
+	s.by[reader] = c.kept(own)
+	return back, since
+}
+
+// forgetCounts is for a new process.
+func (s *seen) forgetCounts() {
+	s.most = noCounts
+	clear(s.by)
 }
 
 // firstSlack is how far the start of a process is taken to lie back when there is
@@ -54,10 +120,10 @@ func (l *Loop) Note(r state.Reading, now time.Time) {
 	s := l.known[r.Replica]
 	if s == nil {
 		l.forgetGone()
-		s = &seen{counters: [3]float64{-1, -1, -1}}
+		s = &seen{most: noCounts, by: map[state.RouterID]counts{}}
 		l.known[r.Replica] = s
 	}
-	before, reason := s.take(&r, at)
+	before, reason := s.take(&r, at, 2*l.cfg.Timeout)
 	grown := s.size(&r)
 	capacity := s.capacity
 	l.seenMu.Unlock()
@@ -68,7 +134,9 @@ func (l *Loop) Note(r state.Reading, now time.Time) {
 			e = l.log.Debug()
 		}
 		e.Str("replica", string(r.Replica)).Str("reason", reason).Dur("ago_ms", now.Sub(before)).Msg("what a replica cached before is gone")
-		l.metrics.cleared.WithLabelValues(label(reason)).Inc()
+		if reason != reasonFirst { // of what was before, nothing was known
+			l.metrics.cleared.WithLabelValues(label(reason)).Inc()
+		}
 		l.cache.Cleared(r.Replica, before, reason)
 	}
 	if grown {
@@ -86,8 +154,9 @@ const (
 )
 
 // take brings s up to date with a reading taken at an instant. A reason means that
-// all the replica held at before or earlier is gone.
-func (s *seen) take(r *state.Reading, at time.Time) (before time.Time, reason string) {
+// all the replica held at before or earlier is gone. No reading takes longer than
+// slowest.
+func (s *seen) take(r *state.Reading, at time.Time, slowest time.Duration) (before time.Time, reason string) {
 	if !at.After(s.at) && !s.at.IsZero() {
 		return before, "" // overtaken
 	}
@@ -101,48 +170,50 @@ func (s *seen) take(r *state.Reading, at time.Time) (before time.Time, reason st
 		return before, ""
 	}
 	last := *s
+	known := r.Started > 0 && last.started > 0
+	if known && r.Started < last.started-startStep {
+		return before, "" // of the process before, and late
+	}
 	s.at, s.lost = at, time.Time{}
 	if r.Started > 0 {
 		s.started = r.Started
 	}
-	counters := [3]float64{r.Queries, r.Hits, r.Processed}
-	back := [3]bool{}
-	for i, v := range counters {
-		back[i] = v >= 0 && v < last.counters[i]
-		if v >= 0 {
-			s.counters[i] = v
-		}
+	restarted := known && r.Started > last.started+startStep
+	returned := !last.lost.IsZero() && (r.Started <= 0 || last.started <= 0)
+	if restarted || returned {
+		s.forgetCounts()
+	}
+	back, since := s.count(r.Reader, counts{at, [3]float64{r.Queries, r.Hits, r.Processed}}, slowest)
+	if known {
+		back = [3]bool{} // by its start it is the same process, or a new one
 	}
 	// The old cache was still there at the last good reading, or nothing served at
 	// all later than that.
-	floor := last.at
-	if last.lost.After(floor) {
-		floor = last.lost
+	floor := func(t time.Time) time.Time {
+		if last.lost.After(t) {
+			return last.lost
+		}
+		return t
 	}
 	switch {
 	case last.at.IsZero() && last.lost.IsZero():
 		if r.Started > 0 && r.Uptime >= 0 {
 			return at.Add(-r.Uptime - firstSlack), reasonFirst
 		}
-	case r.Started > 0 && last.started > 0 && r.Started > last.started+startStep:
-		s.restarted(counters)
+	case restarted:
 		if r.Uptime < 0 {
 			return at, reasonRestart // when is not known: rather too much is forgotten than too little
 		}
-		return clamp(at.Add(-r.Uptime), floor, at), reasonRestart
+		return clamp(at.Add(-r.Uptime), floor(last.at), at), reasonRestart
 	case back[2] || back[0] && r.Processed < 0:
-		s.restarted(counters)
-		return floor, reasonCounters
+		return floor(since), reasonCounters
 	case back[0] || back[1]:
-		return floor, reasonCleared
-	case !last.lost.IsZero() && (r.Started <= 0 || last.started <= 0):
-		return floor, reasonBack
+		return floor(since), reasonCleared
+	case returned:
+		return floor(last.at), reasonBack
 	}
 	return before, ""
 }
-
-// restarted forgets the counters of the process before.
-func (s *seen) restarted(counters [3]float64) { s.counters = counters }
 
 // size takes a reading's capacity and reports whether it is another one.
 func (s *seen) size(r *state.Reading) bool {

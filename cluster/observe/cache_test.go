@@ -1,6 +1,7 @@
 package observe
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -69,6 +70,51 @@ func TestRestartIsNoticed(t *testing.T) {
 	f("only slow", "", 0, counts(-1, 100), hung, hung, counts(-1, 100))
 	f("503 of something else", "", 0, counts(-1, -1), busy, counts(-1, -1))
 	f("twice", reasonCounters, step, counts(100, 100), counts(3, 3), counts(90, 90), counts(1, 1))
+}
+
+// Readings of a slow engine overtake each other when two routers take them.
+func TestOvertakenReadingsAreNoRestart(t *testing.T) {
+	const step = 200 * time.Millisecond
+	read := func(by state.RouterID, started, count float64) state.Reading {
+		r := state.UnknownReading("a")
+		r.OK, r.Reader, r.Started, r.Queries, r.Processed = true, by, started, count, count
+		return r
+	}
+	times := func(n int, r state.Reading) (list []state.Reading) {
+		for range n {
+			list = append(list, r)
+		}
+		return list
+	}
+	f := func(name, reason string, ago time.Duration, readings ...[]state.Reading) {
+		t.Helper()
+		c, s := newCache(), store("r1", 1, "a")
+		l := New(Config{Self: "r1"}, s, nil, c, nil, zerolog.Nop())
+		now := time.Now()
+		for _, r := range slices.Concat(readings...) {
+			now = now.Add(step)
+			r.At = s.Clock().Stamp(now)
+			l.Note(r, now)
+		}
+		got := c.cleared["a"]
+		if got.reason != reason || reason != "" && now.Sub(got.at) != ago {
+			t.Errorf("%s: %q %v ago, want %q %v", name, got.reason, now.Sub(got.at), reason, ago)
+		}
+	}
+	refused := state.UnknownReading("a")
+	refused.Refused = true
+	gone := []state.Reading{refused}
+	one := func(by state.RouterID, started, count float64) []state.Reading {
+		return times(1, read(by, started, count))
+	}
+	f("an earlier figure comes later", "", 0, one("r1", -1, 120), one("r2", -1, 100), one("r1", -1, 130), one("r2", -1, 110))
+	f("of a process whose start is known", "", 0, one("r1", 5, 120), one("r2", 5, 100), one("r2", 5, 90))
+	f("of the process before", reasonRestart, step, one("r1", 5, 120), one("r2", 9, 0), one("r1", 5, 110))
+	f("a router's own readings go backwards", reasonCounters, 2*step, one("r2", -1, 100), one("r1", -1, 120), one("r2", -1, 3))
+	f("the reader died with the engine", "", 0, one("r2", -1, 100), times(19, read("r1", -1, 3)))
+	f("and nothing else explains it any more", reasonCounters, 20*step, one("r2", -1, 100), times(20, read("r1", -1, 3)))
+	f("gone and back at another reader", reasonBack, 30*step, one("r2", -1, 100), gone, times(30, read("r1", -1, 3)))
+	f("it is told once", reasonCounters, 30*step, one("r2", -1, 100), times(30, read("r1", -1, 3)))
 }
 
 // Placements on the new process survive, those on the old one do not, wherever in

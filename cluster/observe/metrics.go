@@ -39,7 +39,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	for _, r := range []string{resultOK, resultLoading, resultRefused, resultMissed, resultDisputed} {
 		m.readings.WithLabelValues(r)
 	}
-	for _, r := range []string{reasonFirst, reasonRestart, reasonCounters, reasonCleared, reasonBack} {
+	for _, r := range []string{reasonRestart, reasonCounters, reasonCleared, reasonBack} {
 		m.cleared.WithLabelValues(label(r))
 	}
 	if reg != nil {
@@ -51,8 +51,6 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 // label is a reason as metrics have it.
 func label(reason string) string {
 	switch reason {
-	case reasonFirst:
-		return "first_reading"
 	case reasonRestart:
 		return "restarted"
 	case reasonCounters:

@@ -89,6 +89,7 @@ type process struct {
 	quiet   int       // own readings in a row that found it idle
 	missed  int       // own readings in a row that failed
 	told    condition // what the log said last
+	wrong   string    // the same, of its model
 	back    time.Time // until when this router stands last in the order
 }
 
@@ -216,6 +217,7 @@ func (l *Loop) read(ctx context.Context, url string, ranks []state.Replica) {
 	stamp := l.store.Clock().Stamp(now)
 	for _, r := range list {
 		r.Reader, r.At = l.cfg.Self, stamp
+		r.WrongModel, _ = l.wrongModel(&r)
 		if l.store.ApplyReading(r) {
 			l.Note(r, now)
 			l.publish(r)
@@ -292,6 +294,11 @@ func (l *Loop) tell(p *process, list []state.Reading) {
 	case !r.OK:
 		return
 	}
+	if _, what := l.wrongModel(r); r.OK && what != p.wrong {
+		if p.wrong = what; what != "" {
+			l.log.Warn().Str("replica", string(r.Replica)).Str("reason", what).Msg("replica is of the wrong model: it gets no requests while its pool has another one")
+		}
+	}
 	if now == p.told {
 		return
 	}
@@ -303,13 +310,29 @@ func (l *Loop) tell(p *process, list []state.Reading) {
 		l.log.Warn().Str("replica", id).Str("err", r.Err).Msg("replica can't be read")
 	default:
 		l.log.Info().Str("replica", id).Str("engine", string(r.Kind)).Msg("replica is read")
-		for _, pool := range l.store.View().Pools {
-			if len(p.views) == 0 || pool.Spec.Name != p.views[0].Pool {
-				continue
-			}
-			if what := pool.Spec.Misnamed(r); what != "" {
-				l.log.Warn().Str("replica", id).Msg("engine " + what)
+	}
+}
+
+// wrongModel is the model of its pool that an engine does not serve, if so, and says
+// what it serves.
+func (l *Loop) wrongModel(r *state.Reading) (name, what string) {
+	if spec := l.pool(r.Replica); spec != nil {
+		if what = spec.WrongModel(r); what != "" {
+			return spec.UpstreamName(), what
+		}
+	}
+	return "", ""
+}
+
+// pool is the pool of a replica, or nil.
+func (l *Loop) pool(id state.ReplicaID) *state.PoolSpec {
+	v := l.store.View()
+	if r := v.Replica(id); r != nil {
+		for _, p := range v.Pools {
+			if p.Spec.Name == r.Pool {
+				return &p.Spec
 			}
 		}
 	}
+	return nil
 }

@@ -186,6 +186,34 @@ func TestOneReaderAndTakeOver(t *testing.T) {
 	})
 }
 
+// An engine that answers what can't be read is reached: it needs no second opinion, and
+// nobody takes it for away.
+func TestUnreadableEngineHasOneReader(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := run(t, 5, "a")
+		time.Sleep(5 * time.Second)
+		for _, e := range c.engines {
+			r := state.UnknownReading("a")
+			r.Answered, r.Err = true, "engine answered status 404"
+			e.set(func() { e.next["a"] = r })
+		}
+		time.Sleep(5 * time.Second)
+		_, counts := c.readers("a", nil)
+		time.Sleep(10 * time.Second)
+		if who, _ := c.readers("a", counts); !slices.Equal(who, c.order("a")[:1]) {
+			t.Errorf("it is read by %v", who)
+		}
+		for i, s := range c.stores {
+			v := s.View()
+			r := v.Replica("a")
+			if got := r.Sensed(&v.Pools[0].Spec, time.Now()); got != state.Unreadable || !r.DownSince.IsZero() {
+				t.Errorf("router %d takes it for %s, down since %v", i, got, r.DownSince)
+			}
+		}
+		c.stop()
+	})
+}
+
 // An engine that is dead for everybody is looked at by the first two often, by the
 // rest seldom; all learn within a second that it is back.
 func TestDeadEngineIsWatchedByFew(t *testing.T) {

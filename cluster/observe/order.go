@@ -58,7 +58,7 @@ func (p *process) mine(cfg *Config, routers int, now time.Time) bool {
 		if !r.Reading.OK {
 			at = r.DownSince
 		}
-		if r.Reading.Loading {
+		if r.Reading.Loading || r.Reading.Answered { // reached
 			at = r.ReadingAt
 		}
 		if at.IsZero() {

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 	"net/url"
 	"os"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -20,6 +22,7 @@ import (
 // admin is a client of one router's admin API.
 type admin struct {
 	server, token string
+	named         func() string // what gave the server: its flag or variable
 	output        outputFlag
 }
 
@@ -32,7 +35,13 @@ func (a *admin) addFlags(cmd *cobra.Command) {
 	if server == "" {
 		server = defaultServer
 	}
-	cmd.Flags().StringVar(&a.server, "server", server, "admin URL of the router to ask, or to write through (env HEARSAY_SERVER)")
+	a.named = func() string {
+		if cmd.Flags().Changed("server") {
+			return "--server"
+		}
+		return "HEARSAY_SERVER"
+	}
+	cmd.Flags().StringVar(&a.server, "server", server, "admin URL, or host:port, of the router to ask, or to write through (env HEARSAY_SERVER)")
 	cmd.Flags().StringVar(&a.token, "token", os.Getenv("HEARSAY_TOKEN"), "admin token (env HEARSAY_TOKEN)")
 	cmd.Flags().Lookup("token").DefValue = ""
 }
@@ -64,10 +73,13 @@ func (o *outputFlag) Set(s string) error {
 	return errors.New("use table, wide or json")
 }
 
+// askTimeout bounds one call.
+const askTimeout = 15 * time.Second
+
 // call sends one request and decodes the answer into out, if it is not nil. It
 // returns the raw answer too.
 func (a *admin) call(ctx context.Context, method, path string, body, out any) ([]byte, error) {
-	ctx, cancel := context.WithTimeout(ctx, 15*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	var r io.Reader
 	if body != nil {
@@ -77,15 +89,11 @@ func (a *admin) call(ctx context.Context, method, path string, body, out any) ([
 		}
 		r = bytes.NewReader(b)
 	}
-	server := a.server
-	if !strings.Contains(server, "://") {
-		server = "http://" + server // host:port, as status prints it
+	u, err := a.base()
+	if err != nil {
+		return nil, err
 	}
-	u, err := url.Parse(server)
-	if err != nil || u.Host == "" {
-		return nil, usageError{fmt.Errorf("--server %q is not a URL such as http://127.0.0.1:8081", a.server)}
-	}
-	req, err := http.NewRequestWithContext(ctx, method, strings.TrimSuffix(server, "/")+"/admin/v1/"+path, r)
+	req, err := http.NewRequestWithContext(ctx, method, strings.TrimSuffix(u.String(), "/")+"/admin/v1/"+path, r)
 	if err != nil {
 		return nil, usageError{err}
 	}
@@ -94,14 +102,7 @@ func (a *admin) call(ctx context.Context, method, path string, body, out any) ([
 	}
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
-		var op *net.OpError
-		if errors.As(err, &op) && op.Op == "dial" {
-			return nil, fmt.Errorf("no router answers at %s (%v): start one with 'hearsay serve', or name another's admin address with --server", a.server, op.Err)
-		}
-		if errors.Is(err, http.ErrSchemeMismatch) {
-			return nil, fmt.Errorf("%s speaks plain HTTP: give it as --server http://%s", a.server, u.Host)
-		}
-		return nil, fmt.Errorf("ask %s: %w", a.server, err)
+		return nil, a.unanswered(u, err)
 	}
 	defer func() { _ = resp.Body.Close() }()
 	raw, err := io.ReadAll(io.LimitReader(resp.Body, 64<<20))
@@ -113,8 +114,11 @@ func (a *admin) call(ctx context.Context, method, path string, body, out any) ([
 			Error struct{ Code, Message string }
 		}
 		if json.Unmarshal(raw, &e) == nil && e.Error.Message != "" {
-			if e.Error.Code == "unknown_url" {
-				return nil, fmt.Errorf("%s is a client port: give the router's admin address with --server, usually port 8081", a.server)
+			switch e.Error.Code {
+			case "unknown_url":
+				return nil, fmt.Errorf("%s is a client port: %s", a.server, wantAdmin)
+			case "not_found":
+				return nil, fmt.Errorf("%s has no such path: %s, without a path", a.server, wantAdmin)
 			}
 			return nil, errors.New(e.Error.Message)
 		}
@@ -126,4 +130,41 @@ func (a *admin) call(ctx context.Context, method, path string, body, out any) ([
 		}
 	}
 	return raw, nil
+}
+
+// base is the server as a URL: host:port, as status prints it, will do.
+func (a *admin) base() (*url.URL, error) {
+	server := a.server
+	if !strings.Contains(server, "://") {
+		server = "http://" + server
+	}
+	u, err := url.Parse(server)
+	if err != nil || u.Hostname() == "" || strings.HasSuffix(u.Host, ":") || u.Scheme != "http" && u.Scheme != "https" {
+		return nil, usageError{fmt.Errorf("%s: %q is not a URL such as %s", a.named(), a.server, defaultServer)}
+	}
+	return u, nil
+}
+
+// wantAdmin says what --server takes.
+const wantAdmin = "give the router's admin address with --server, usually port 8081"
+
+// unanswered says why no answer came, and what to do. A router's cluster and mesh
+// ports hang up on what is not their own; other servers answer in their own words.
+func (a *admin) unanswered(u *url.URL, err error) error {
+	var op *net.OpError
+	var header tls.RecordHeaderError
+	switch {
+	case errors.As(err, &op) && op.Op == "dial":
+		return fmt.Errorf("no router answers at %s (%v): start one with 'hearsay serve', or name another's admin address with --server", a.server, op.Err)
+	case errors.Is(err, http.ErrSchemeMismatch):
+		return fmt.Errorf("%s speaks plain HTTP: give it as --server http://%s", a.server, u.Host)
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
+		return fmt.Errorf("what listens at %s hung up on the request, as the cluster port and the one after it do: %s", a.server, wantAdmin)
+	case errors.Is(err, context.DeadlineExceeded):
+		return fmt.Errorf("no answer from %s within %v: if it is no admin address %s", a.server, askTimeout, wantAdmin)
+	case errors.As(err, &header), strings.Contains(err.Error(), "malformed HTTP"), strings.Contains(err.Error(), "readLoopPeekFail"):
+		// Those of net/http have no type; the last is of a server that spoke first.
+		return fmt.Errorf("what listens at %s does not speak HTTP: %s", a.server, wantAdmin)
+	}
+	return fmt.Errorf("ask %s: %w", a.server, err)
 }

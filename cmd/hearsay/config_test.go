@@ -37,6 +37,8 @@ pools:
 func TestServeRefusesABadConfiguration(t *testing.T) {
 	bad := writeTemp(t, "bad.yaml", "node:\n  nome: r1\n")
 	call(t, "serve", "--config", bad).wants(t, 1, "line 2", "nome")
-	call(t, "serve", "--replica", "ftp://h", "--data-dir", t.TempDir()).wants(t, 1, "ftp://h")
-	call(t, "serve", "--replica", "http://127.0.0.1:9", "--join", "nohost", "--data-dir", t.TempDir()).wants(t, 1, "cluster.join", "nohost")
+	call(t, "serve", "--replica", "ftp://h", "--data-dir", t.TempDir()).wants(t, 2, "--replica: pools[0].replicas[0].url", "ftp://h")
+	call(t, "serve", "--replica", "http://127.0.0.1:9", "--join", "nohost", "--data-dir", t.TempDir()).wants(t, 2, "--join: cluster.join[0]", "nohost")
+	t.Setenv("HEARSAY_CLUSTER_JOIN", "a")
+	call(t, "serve", "--replica", "http://127.0.0.1:9", "--data-dir", t.TempDir()).wants(t, 1, `HEARSAY_CLUSTER_JOIN: cluster.join[0]: "a" is not host:port`)
 }

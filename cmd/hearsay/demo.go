@@ -39,21 +39,15 @@ func newDemo() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "demo", Short: "A whole cluster on this machine, with simulated engines",
 		Long: `demo runs routers and simulated engines in this process (engines that 'scale' adds are
-child processes), on loopback ports, and prints
-where they listen. With --traffic multi-turn chats run through all of them and live
-figures are shown. Ctrl-C ends it; nothing is left behind. Several demos can run side
-by side: each takes free ports. One that was killed is cleaned up after by the next.`,
+child processes), on loopback ports, and prints where they listen. With --traffic
+multi-turn chats run through all of them and live figures are shown, with the requests
+in flight at each engine: e1, e2, … Ctrl-C ends it; nothing is left behind. Several
+demos can run side by side: each takes free ports. One that was killed is cleaned up
+after by the next.`,
 		Args: positional,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			switch {
-			case f.routers < 1 || f.routers > 16:
-				return usageError{fmt.Errorf("--routers: %d is not 1 to 16", f.routers)}
-			case f.replicas < 1 || f.replicas > 64:
-				return usageError{fmt.Errorf("--replicas: %d is not 1 to 64", f.replicas)}
-			case !(f.rate > 0):
-				return usageError{fmt.Errorf("--rate: %v is not above 0", f.rate)}
-			case !slices.Contains(node.Policies(), f.policy):
-				return usageError{fmt.Errorf("--policy: %q is unknown: use %s", f.policy, strings.Join(node.Policies(), ", "))}
+			if err := f.validate(cmd); err != nil {
+				return err
 			}
 			return runDemo(cmd.Context(), &f, os.Stdout)
 		},
@@ -62,22 +56,50 @@ by side: each takes free ports. One that was killed is cleaned up after by the n
 	fl.IntVar(&f.routers, "routers", f.routers, "number of routers")
 	fl.IntVar(&f.replicas, "replicas", f.replicas, "number of simulated engines")
 	fl.BoolVar(&f.traffic, "traffic", false, "run multi-turn chats through the routers")
-	fl.Float64Var(&f.rate, "rate", f.rate, "chats that begin per second")
+	fl.Float64Var(&f.rate, "rate", f.rate, "with --traffic: chats that begin per second")
 	fl.StringVar(&f.policy, "policy", f.policy, "routing policy: "+strings.Join(routing.Policies(), ", "))
-	fl.IntVar(&f.kvTokens, "kv-tokens", f.kvTokens, "KV cache of each engine, tokens")
+	fl.IntVar(&f.kvTokens, "kv-tokens", f.kvTokens, "KV cache of each engine, tokens: a multiple of 16")
 	fl.StringVar(&f.keep, "data-dir", "", "keep the routers' data here (default: a temporary directory, removed at the end)")
-	fl.DurationVar(&f.duration, "duration", 0, "stop by itself after this; 0 = at Ctrl-C")
+	fl.DurationVar(&f.duration, "duration", 0, "stop by itself this long after all are ready; 0 = at Ctrl-C")
 	return cmd
 }
 
 const demoModel = "sim-70b"
 
-func runDemo(ctx context.Context, f *demoFlags, out io.Writer) (err error) {
-	if f.duration > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, f.duration)
-		defer cancel()
+// validate judges what the flags say.
+func (f *demoFlags) validate(cmd *cobra.Command) error {
+	switch {
+	case f.routers < 1 || f.routers > 16:
+		return usageError{fmt.Errorf("--routers: %d is not 1 to 16", f.routers)}
+	case f.replicas < 1 || f.replicas > 64:
+		return usageError{fmt.Errorf("--replicas: %d is not 1 to 64", f.replicas)}
+	case !(f.rate > 0 && f.rate <= maxDemoRate):
+		return usageError{fmt.Errorf("--rate: %v is not above 0 and up to %d", f.rate, maxDemoRate)}
+	case cmd.Flags().Changed("rate") && !f.traffic:
+		return usageError{errors.New("--rate goes with --traffic: without it no chats begin")}
+	case !slices.Contains(node.Policies(), f.policy):
+		return usageError{fmt.Errorf("--policy: %q is unknown: use %s", f.policy, strings.Join(node.Policies(), ", "))}
+	case f.duration < 0:
+		return usageError{fmt.Errorf("--duration: %v is not 0 or more: 0 runs until Ctrl-C", f.duration)}
 	}
+	engine := f.engine()
+	if err := engine.Validate(); err != nil {
+		return asFlags(cmd, err)
+	}
+	return nil
+}
+
+// maxDemoRate is the most chats a second that demo begins.
+const maxDemoRate = 1000
+
+// engine is each simulated engine's configuration.
+func (f *demoFlags) engine() enginesim.Config {
+	cfg := enginesim.DefaultConfig()
+	cfg.Model, cfg.KVTokens = demoModel, f.kvTokens
+	return cfg
+}
+
+func runDemo(ctx context.Context, f *demoFlags, out io.Writer) (err error) {
 	dir := f.keep
 	if dir == "" {
 		for _, old := range sweepDemos(os.TempDir()) {
@@ -130,12 +152,7 @@ func runDemo(ctx context.Context, f *demoFlags, out io.Writer) (err error) {
 		if err != nil {
 			return err
 		}
-		cfg := enginesim.DefaultConfig()
-		cfg.Model, cfg.KVTokens = demoModel, f.kvTokens/cfg.BlockTokens*cfg.BlockTokens
-		if err := cfg.Validate(); err != nil {
-			return usageError{err}
-		}
-		engine := enginesim.New(cfg)
+		engine := enginesim.New(f.engine())
 		start("engine", func(ctx context.Context) error { return engine.Serve(ctx, ln) })
 		pool.Replicas = append(pool.Replicas, node.ReplicaConfig{URL: "http://" + ln.Addr().String()})
 	}
@@ -149,8 +166,12 @@ func runDemo(ctx context.Context, f *demoFlags, out io.Writer) (err error) {
 	}
 	if err := waitReady(ctx, nodes); err == nil {
 		printDemo(out, f, nodes, pool, dir)
+		if f.duration > 0 {
+			over := time.AfterFunc(f.duration, func() { stop(nil) })
+			defer over.Stop()
+		}
 		if f.traffic {
-			start("traffic", func(ctx context.Context) error { return demoTraffic(ctx, f, nodes, out) })
+			start("traffic", func(ctx context.Context) error { return demoTraffic(ctx, f, nodes, pool, out) })
 		}
 		<-ctx.Done()
 	}
@@ -160,7 +181,7 @@ func runDemo(ctx context.Context, f *demoFlags, out io.Writer) (err error) {
 	if err := endProcesses(filepath.Join(pool.Scale.Dir, pool.Name), pool.Scale.Command); err != nil {
 		return err
 	}
-	if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, context.Canceled) && !errors.Is(cause, context.DeadlineExceeded) {
+	if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, context.Canceled) {
 		return cause
 	}
 	fmt.Fprintln(out, "stopped")
@@ -271,7 +292,7 @@ func atServer(admin string) string {
 }
 
 // demoTraffic runs endless chats through the routers and shows live figures.
-func demoTraffic(ctx context.Context, f *demoFlags, nodes []*node.Node, out io.Writer) error {
+func demoTraffic(ctx context.Context, f *demoFlags, nodes []*node.Node, pool node.PoolConfig, out io.Writer) error {
 	src, err := traces.Agents(traces.AgentsConfig{Seed: 1, Rate: f.rate, Tools: 3, RealAnswers: true})
 	if err != nil {
 		return err
@@ -282,22 +303,23 @@ func demoTraffic(ctx context.Context, f *demoFlags, nodes []*node.Node, out io.W
 	}
 	live := term.IsTerminal(int(os.Stdout.Fd()))
 	last := time.Time{}
+	engines := newDemoEngines(pool)
 	_, err = replay.Run(ctx, replay.Config{
 		Targets: targets, Model: demoModel, Source: src, Seed: 1, Debug: true, IgnoreEOS: true, Name: agentsTrace,
 		Observe: func(s replay.Snapshot) {
-			line := s.String()
-			load := ""
-			for _, p := range nodes[0].View().Pools {
-				for _, r := range p.Replicas {
-					load += fmt.Sprintf(" %d", r.Load().InFlight)
+			load, news := engines.load(nodes[0].View())
+			for _, line := range news {
+				if live {
+					line = "\r\x1b[K" + line
 				}
+				fmt.Fprintln(out, line)
 			}
 			switch {
 			case live:
-				fmt.Fprintf(out, "\r\x1b[K%s | in flight per engine:%s", line, load)
+				fmt.Fprintf(out, "\r\x1b[K%s | in flight: %s", s, load)
 			case time.Since(last) >= 5*time.Second:
 				last = time.Now()
-				fmt.Fprintf(out, "%s | in flight per engine:%s\n", line, load)
+				fmt.Fprintf(out, "%s | in flight: %s\n", s, load)
 			}
 		},
 	})

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"net"
 	"os"
 	"path/filepath"
@@ -10,6 +11,9 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/hearsay-llm/hearsay/cmd/node"
+	"github.com/hearsay-llm/hearsay/state"
 )
 
 // Two demos that choose their places at one instant never share one.
@@ -147,6 +151,42 @@ func TestDemosSideBySide(t *testing.T) {
 	if left, _ := filepath.Glob(filepath.Join(tmp, "*")); len(left) > 0 {
 		t.Errorf("left behind: %v", left)
 	}
+}
+
+// However short a demo is, it says where its routers are: starting takes what it takes.
+func TestDemoCountsItsDurationFromWhenItIsReady(t *testing.T) {
+	t.Setenv("TMPDIR", t.TempDir())
+	out := &locked{}
+	f := demoFlags{routers: 1, replicas: 1, rate: 1, policy: "ttft", kvTokens: 20_000, duration: 1}
+	if err := runDemo(t.Context(), &f, out); err != nil {
+		t.Fatal(err)
+	}
+	if s := out.String(); !strings.Contains(s, "ROUTER") || !strings.HasSuffix(s, "stopped\n") {
+		t.Errorf("said:\n%s", s)
+	}
+}
+
+// Engines keep their names and places while others come and go.
+func TestDemoNamesItsEngines(t *testing.T) {
+	url := func(i int) string { return fmt.Sprintf("http://127.0.0.1:%d", 8500+i) }
+	engines := newDemoEngines(node.PoolConfig{Replicas: []node.ReplicaConfig{{URL: url(2)}, {URL: url(1)}}})
+	f := func(want, news string, there ...int) {
+		t.Helper()
+		pool := &state.PoolView{}
+		for _, i := range there {
+			pool.Replicas = append(pool.Replicas, &state.ReplicaView{
+				Replica: state.Replica{URL: url(i)}, Cell: &state.Cell{}, Others: state.Load{InFlight: int64(10 * i)},
+			})
+		}
+		line, lines := engines.load(&state.View{Pools: []*state.PoolView{pool}})
+		if line != want || strings.Join(lines, "\n") != news {
+			t.Errorf("%q and %q, want %q and %q", line, lines, want, news)
+		}
+	}
+	f("e1 20, e2 10", "", 1, 2)
+	f("e1 20, e2 10, e3 0", "e3 is http://127.0.0.1:8500", 0, 1, 2)
+	f("e1 -, e2 10, e3 0, e4 30", "e4 is http://127.0.0.1:8503", 0, 1, 3)
+	f("e1 20, e2 10, e3 -, e4 30", "", 1, 2, 3)
 }
 
 // locked is a buffer for several goroutines.

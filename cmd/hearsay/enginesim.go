@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"strconv"
 	"strings"
 	"syscall"
 
@@ -21,21 +22,40 @@ func newEngineSim() *cobra.Command {
 		Use: "engine-sim", Short: "One simulated engine: timing, KV cache, metrics, faults",
 		Long: `engine-sim serves the OpenAI API like an inference engine would, with its timing and KV
 cache simulated: chunked prefill, continuous batching, an LRU of 16-token blocks. It
-generates no meaningful text. POST /sim/fault makes it misbehave; GET /sim/record
-tells what it received and executed.`,
+generates no meaningful text. GET /sim/record tells what it received and executed.
+POST /sim/fault makes it misbehave, GET /sim/fault tells how it does now:
+
+  curl http://127.0.0.1:8000/sim/fault -d '` + enginesim.FaultExample + `'
+
+A fault ends after "count" requests or "duration_ms", if these are given, or with the
+kind none. Kinds:
+
+` + enginesim.FaultHelp(),
 		Args: positional,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := cfg.Validate(); err != nil {
 				return asFlags(cmd, err)
 			}
+			if parent < 0 {
+				return usageError{fmt.Errorf("--parent: %d is not 0 or more", parent)}
+			}
 			addr := listen
 			if cmd.Flags().Changed("port") {
+				switch {
+				case cmd.Flags().Changed("listen"):
+					return usageError{errors.New("--listen and --port exclude each other: --listen names the port too")}
+				case port < 0 || port > 65535:
+					return usageError{fmt.Errorf("--port: %d is not 0 to 65535", port)}
+				}
 				addr = fmt.Sprintf("127.0.0.1:%d", port)
 			}
-			ln, err := net.Listen("tcp", addr)
-			switch _, _, malformed := net.SplitHostPort(addr); {
-			case malformed != nil:
+			if _, p, err := net.SplitHostPort(addr); err != nil {
 				return usageError{fmt.Errorf("--listen: %q is not host:port, such as 127.0.0.1:8000", addr)}
+			} else if _, err := strconv.ParseUint(p, 10, 16); err != nil {
+				return usageError{fmt.Errorf("--listen: %q has no port from 0 to 65535", addr)}
+			}
+			ln, err := net.Listen("tcp", addr)
+			switch {
 			case errors.Is(err, syscall.EADDRINUSE):
 				return fmt.Errorf("listen on %s: %w: choose another with --port", addr, err)
 			case err != nil:

@@ -34,6 +34,7 @@ type explained struct {
 		MatchedTokens int                `json:"matched_tokens"`
 		Score         float64            `json:"score"`
 		Excluded      string             `json:"excluded"`
+		Despite       string             `json:"despite"`
 		Terms         map[string]float64 `json:"terms"`
 	} `json:"candidates"`
 }
@@ -63,6 +64,37 @@ var (
 	}
 )
 
+// reasonWords says what routing.Reasons mean.
+var reasonWords = map[string]string{
+	routing.ReasonWarm:     "the best score, and it holds part of the prompt",
+	routing.ReasonSpill:    "another holds more of the prompt and was passed over for its load",
+	routing.ReasonCold:     "no replica holds any of the prompt",
+	routing.ReasonLoad:     "by load alone",
+	routing.ReasonOnly:     "no other replica could take it",
+	routing.ReasonSession:  "the session's own replica",
+	routing.ReasonHash:     "the prefix hash's own replica",
+	routing.ReasonOverflow: "the prefix hash's own replica was over its bound",
+	routing.ReasonTurn:     "its turn, round robin",
+	routing.ReasonChance:   "drawn at random",
+	routing.ReasonTrial:    "it was ejected and is on trial",
+}
+
+// inWords is a reason and what it means; newer routers may have others.
+func inWords(reason string) string {
+	if words := reasonWords[reason]; words != "" {
+		return reason + " (" + words + ")"
+	}
+	return reason
+}
+
+func reasonLegend() string {
+	var lines []string
+	for _, r := range routing.Reasons() {
+		lines = append(lines, fmt.Sprintf("  %-9s %s", r, reasonWords[r]))
+	}
+	return strings.Join(lines, "\n")
+}
+
 func newExplain() *cobra.Command {
 	a := &admin{}
 	var file, path string
@@ -74,7 +106,10 @@ router that served it, soon after. Its id is in the answer's x-request-id header
 in the body of most engines' answers (chatcmpl-ID).
 
 The columns in ms add up to the score under the policy ttft; -o wide shows the load
-behind them. docs/operate.md explains them.`,
+behind them. docs/operate.md explains them.
+
+Why the replica was chosen:
+` + reasonLegend(),
 		Args: positional,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			req := map[string]any{}
@@ -86,6 +121,9 @@ behind them. docs/operate.md explains them.`,
 				}
 				if !json.Valid(body) {
 					return fmt.Errorf("%s is not JSON: give a request body as a client would send it", file)
+				}
+				if err := fitsPath(path, body); err != nil {
+					return fmt.Errorf("%s: %w", file, err)
 				}
 				req["path"], req["body"] = path, json.RawMessage(body)
 			case file == "" && len(args) == 1:
@@ -130,6 +168,38 @@ behind them. docs/operate.md explains them.`,
 	return cmd
 }
 
+// prompts says in which field the requests to a path have their prompt.
+var prompts = []struct{ path, field string }{
+	{"/v1/chat/completions", "messages"},
+	{"/v1/completions", "prompt"},
+	{"/v1/embeddings", "input"},
+}
+
+// fitsPath refuses a body without the prompt that its path's requests have: it would
+// be explained as an empty one. Other faults of a body are for the router to tell.
+func fitsPath(path string, body []byte) error {
+	var fields map[string]json.RawMessage
+	if json.Unmarshal(body, &fields) != nil {
+		return nil
+	}
+	var missing, hint string
+	for _, p := range prompts {
+		_, there := fields[p.field]
+		switch {
+		case p.path == path && there:
+			return nil
+		case p.path == path:
+			missing = p.field
+		case there && hint == "":
+			hint = fmt.Sprintf(": if it is for %[1]s, say --path %[1]s", p.path)
+		}
+	}
+	if missing == "" {
+		return nil // no path of these
+	}
+	return fmt.Errorf("no %q in it, which %s takes%s", missing, path, hint)
+}
+
 // answered takes off what engines put before a request's id in their answers.
 func answered(id string) (request string, stripped bool) {
 	for _, p := range []string{"chatcmpl-", "cmpl-"} {
@@ -145,7 +215,7 @@ func (e *explained) print(w io.Writer, o outputFlag) error {
 	if past {
 		fmt.Fprintf(w, "request %s, attempt %d\n", e.RequestID, e.Attempt)
 	}
-	fmt.Fprintf(w, "pool %s, model %s, about %d prompt tokens\n", e.Pool, e.Model, e.PromptTokens)
+	fmt.Fprintf(w, "pool %s, model %s, about %s\n", e.Pool, e.Model, plural(e.PromptTokens, "prompt token"))
 	verb := "goes"
 	if past {
 		verb = "went"
@@ -153,8 +223,8 @@ func (e *explained) print(w io.Writer, o outputFlag) error {
 	if e.Replica == "" {
 		fmt.Fprintf(w, "no replica: %s\n", e.Refused)
 	} else {
-		fmt.Fprintf(w, "%s to %s: policy %s, %s; %d tokens expected in its cache, first token expected after %s%s\n",
-			verb, e.Replica, e.Policy, e.Reason, e.MatchedTokens, e.TTFT.Round(time.Millisecond), e.observed())
+		fmt.Fprintf(w, "%s to %s: policy %s, %s; %s expected in its cache, first token expected after %s%s\n",
+			verb, e.Replica, e.Policy, inWords(e.Reason), plural(e.MatchedTokens, "token"), e.TTFT.Round(time.Millisecond), e.observed())
 	}
 	if best, tied := e.tied(); tied {
 		fmt.Fprintf(w, "its score is within the tie band of the best, %.1f: among such replicas one is drawn at random\n", best)
@@ -172,6 +242,9 @@ func (e *explained) print(w io.Writer, o outputFlag) error {
 		row := []any{c.Replica, fmt.Sprintf("%.1f", c.Score), c.MatchedTokens}
 		for _, x := range terms {
 			row = append(row, fmt.Sprintf("%.1f", c.Terms[x.key]))
+		}
+		if c.Despite != "" {
+			c.Excluded = c.Despite + ", but nobody else is left"
 		}
 		t.row(append(row, c.Excluded)...)
 	}

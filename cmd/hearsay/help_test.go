@@ -50,7 +50,7 @@ func callWith(t *testing.T, stdin string, args ...string) result {
 	in, out, errOut := os.Stdin, os.Stdout, os.Stderr
 	os.Stdin, os.Stdout, os.Stderr = file("in", stdin), file("out", ""), file("err", "")
 	defer func() { os.Stdin, os.Stdout, os.Stderr = in, out, errOut }()
-	code := run(args)
+	code := run(append([]string{}, args...)) // of nil, cobra would make the test's own flags
 	read := func(name string) string {
 		b, err := os.ReadFile(filepath.Join(dir, name))
 		if err != nil {

@@ -13,10 +13,12 @@ import (
 	"os/signal"
 	"syscall"
 
+	"github.com/rs/zerolog"
 	"github.com/spf13/cobra"
 )
 
 func main() {
+	zerolog.TimeFieldFormat = "2006-01-02T15:04:05.000Z07:00" // of all loggers; with milliseconds
 	os.Exit(run(os.Args[1:]))
 }
 
@@ -77,14 +79,17 @@ router picks as well as one that knows everything.
 	}
 	root.SetHelpCommandGroupID("files")
 	root.SetCompletionCommandGroupID("files")
+	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()
 	for _, c := range root.Commands() {
-		if c.Name() != "completion" {
-			continue
-		}
-		c.Args, c.RunE = positional, help // the library's own takes any word and does nothing
-		for _, shell := range c.Commands() {
-			shell.Args = positional
+		switch c.Name() { // the library's own take any word
+		case "help":
+			c.RunE = helpOf
+		case "completion":
+			c.Args, c.RunE = positional, help
+			for _, shell := range c.Commands() {
+				shell.Args = positional
+			}
 		}
 	}
 	return root

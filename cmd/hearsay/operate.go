@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"net/url"
@@ -11,29 +12,35 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/hearsay-llm/hearsay/cmd/node"
 	"github.com/hearsay-llm/hearsay/proxy/console"
 )
 
-// write sends a change and says that it was made.
+// write sends a change and says that it was made, and from where on in the facts, as
+// status and members count them.
 func write(cmd *cobra.Command, a *admin, method, path string, body any, done string) error {
-	var answer struct {
-		Index   uint64
-		Behind  bool
-		Message string
-	}
+	var answer console.Done
 	if _, err := a.call(cmd.Context(), method, path, body, &answer); err != nil {
 		return err
 	}
-	switch {
-	case answer.Message != "":
-		fmt.Println(answer.Message)
-	case answer.Behind:
-		fmt.Printf("%s (committed at %d; this router has not heard of it yet)\n", done, answer.Index)
-	case answer.Index > 0:
-		fmt.Printf("%s (committed at %d)\n", done, answer.Index)
-	default:
-		fmt.Println(done)
+	if answer.Local && answer.Message != "" { // the cluster was meant
+		return errors.New(answer.Message)
 	}
+	if answer.Message != "" {
+		fmt.Println(answer.Message)
+		return nil
+	}
+	var notes []string
+	if answer.Index > 0 {
+		notes = append(notes, fmt.Sprintf("facts at %d", answer.Index))
+	}
+	if answer.Behind {
+		notes = append(notes, "this router has not heard of it yet")
+	}
+	if len(notes) > 0 {
+		done += " (" + strings.Join(notes, "; ") + ")"
+	}
+	fmt.Println(done)
 	return nil
 }
 
@@ -45,6 +52,7 @@ func newDrain() *cobra.Command {
 
 func newUndrain() *cobra.Command {
 	cmd, _ := newDrainVerb("undrain", "Give a drained replica work again", "takes work again")
+	cmd.Long += "\n\nWith a leader it also ends what single routers had drained alone before."
 	return cmd
 }
 
@@ -55,7 +63,7 @@ func newDrainVerb(verb, short, done string) (*cobra.Command, *console.ReasonRequ
 		Use: verb + " REPLICA", Short: short, Args: positional,
 		Long: short + `, on all routers.
 REPLICA is a replica's id, as 'hearsay replicas' shows it, or its URL. Without a leader
-it is done on the asked router alone, and said so.`,
+it is done on the asked router alone, and said so, with exit code 1.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if req.Local {
 				done += " on this router alone"
@@ -75,6 +83,9 @@ func newReplica() *cobra.Command {
 	add := &cobra.Command{
 		Use: "add URL", Short: "Add a replica to a pool, on all routers", Args: positional,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if _, err := node.NormalURL(args[0]); err != nil {
+				return usageError{fmt.Errorf("URL: %w", err)}
+			}
 			req.URL = args[0]
 			return write(cmd, a, "POST", "replicas", req, args[0]+" was added")
 		},
@@ -82,10 +93,10 @@ func newReplica() *cobra.Command {
 	a.addFlags(add)
 	add.Flags().StringVar(&req.Pool, "pool", "", "the pool it serves in; may be left out when there is only one")
 	rm := &cobra.Command{
-		Use: "rm REPLICA", Short: "Remove a replica that was added at run time", Args: positional,
+		Use: "rm REPLICA", Short: "Remove a replica that was added at run time", Args: positional, SuggestFor: []string{"remove", "delete"},
 		Long: `rm removes a replica that 'replica add' added, on all routers. What the autoscaler runs is
-drained, or goes with 'scale POOL --to N'; what a configuration file lists is taken out
-there. REPLICA is an id, as 'hearsay replicas' shows it, or a URL.`,
+drained, or goes with 'scale POOL --to N'; what the configuration lists, a file or
+--replica of serve, is taken out there. REPLICA is an id, as 'hearsay replicas' shows it, or a URL.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return write(cmd, a, "DELETE", "replicas/"+url.PathEscape(args[0]), nil, args[0]+" was removed")
 		},
@@ -101,10 +112,12 @@ func newMember() *cobra.Command {
 	cmd := &cobra.Command{Use: "member", Short: "Care for the set of Raft voters", Args: positional, RunE: help}
 	a := &admin{}
 	rm := &cobra.Command{
-		Use: "remove NAME", Short: "Remove a router that will not come back from the voters", Args: positional,
-		Long: `remove takes a router out of the voters, by its name, or by its id where two share a
-name ('hearsay members -o wide' has both; name/id will do). Another live router takes its place, if there
-is one. A voter that is away for 30 s while others can replace it goes by itself.`,
+		Use: "remove NAME", Short: "Remove a router that will not come back from the voters", Args: positional, SuggestFor: []string{"rm", "delete"},
+		Long: `remove takes a router that was stopped or has died out of the voters, by its name, or by
+its id where two share a name ('hearsay members -o wide' has both; name/id will do). One
+that is alive is not removed: it would be a voter again at once. Another live router takes its place, if there
+is one; else one of two others left stops voting too, since an even number gains nothing: 'hearsay
+members' shows who votes. A voter that is away for 30 s while others can replace it goes by itself.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return write(cmd, a, "POST", "members/"+url.PathEscape(args[0])+"/remove", nil, args[0]+" is no voter any more")
 		},
@@ -207,7 +220,7 @@ ended; on the leader also what hinders one that is under way.`,
 					if outcome == "" {
 						outcome = "under way"
 					}
-					t.row(d.At.Local().Format("2006-01-02 15:04:05"), d.Pool, d.Role, d.From, d.To, d.ByName, outcome, d.Reason, d.Detail,
+					t.row(d.At.Local().Format("2006-01-02 15:04:05Z07:00"), d.Pool, d.Role, d.From, d.To, d.ByName, outcome, d.Reason, d.Detail,
 						d.ID, strings.Join(d.Victims, " "), d.Index, d.Epoch)
 				}
 				return t.write(w)
@@ -221,8 +234,11 @@ ended; on the leader also what hinders one that is under way.`,
 func newLogLevel() *cobra.Command {
 	a := &admin{}
 	cmd := &cobra.Command{
-		Use: "log-level LEVEL", Short: "Set the log level of the router at --server until it restarts: debug, info, warn, error", Args: positional,
+		Use: "log-level LEVEL", Short: "Set the log level of the router at --server until it restarts: " + strings.Join(node.LogLevels(), ", "), Args: positional,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if !slices.Contains(node.LogLevels(), args[0]) {
+				return usageError{fmt.Errorf("LEVEL: %q is unknown: use %s", args[0], strings.Join(node.LogLevels(), ", "))}
+			}
 			return write(cmd, a, "PUT", "log-level", console.LevelRequest{Level: args[0]}, "log level is "+args[0])
 		},
 	}

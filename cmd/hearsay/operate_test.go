@@ -3,9 +3,12 @@ package main
 import (
 	"encoding/json"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -21,7 +24,7 @@ func TestLookAtARouter(t *testing.T) {
 
 	s := call(t, "status")
 	s.wants(t, 0, "router   rig, ready", "listens  api "+strings.TrimPrefix(r.api, "http://"), "raft     leader, leader rig, term", "voters rig\n",
-		"1 of 1 routers alive", "accuracy last", "view     oldest engine reading")
+		"1 of 1 router alive", "accuracy last", "view     oldest engine reading")
 	st := isJSON[console.Status](t, call(t, "status", "-o", "json"))
 	if st.Router.Raft.LeaderName != "rig" || !slices.Equal(st.Router.Raft.VoterNames, []string{"rig"}) {
 		t.Errorf("names %+v", st.Router.Raft)
@@ -87,6 +90,21 @@ func TestLookAtARouter(t *testing.T) {
 
 	call(t, "config", "show").wants(t, 0, "name: rig", "model: sim-70b")
 	isJSON[map[string]any](t, call(t, "config", "show", "-o", "json"))
+
+	// Its other ports answer nobody who asks.
+	call(t, "status", "--server", r.admin+"/v1").wants(t, 1, "has no such path", "admin address", "without a path")
+	call(t, "status", "--server", strings.TrimPrefix(r.admin, "http://")).wants(t, 0, "router   rig, ready")
+	host, port, err := net.SplitHostPort(st.Router.Cluster)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n, _ := strconv.Atoi(port)
+	for _, at := range []string{st.Router.Cluster, net.JoinHostPort(host, strconv.Itoa(n+1)), "https://" + st.Router.Cluster} {
+		for _, args := range [][]string{{"status"}, {"replicas"}, {"drain", "x"}, {"config", "show"}} {
+			call(t, append(args, "--server", at)...).wants(t, 1, "what listens at "+at+" hung up on the request", "give the router's admin address with --server, usually port 8081")
+		}
+	}
+	call(t, "status", "--server", st.Router.API).wants(t, 1, "is a client port: give the router's admin address with --server, usually port 8081")
 }
 
 func TestExplain(t *testing.T) {
@@ -112,6 +130,27 @@ func TestExplain(t *testing.T) {
 	call(t, "explain", "-f", writeTemp(t, "bad.json", "{")).wants(t, 1, "is not JSON")
 	call(t, "explain", "-f", file+".none").wants(t, 1, "no such file")
 	call(t, "explain", "-f", writeTemp(t, "unknown.json", `{"model":"nope","messages":[]}`)).wants(t, 1, "nope")
+
+	// Where the prompt is not where the path has it, nothing is explained.
+	bodies := map[string]string{
+		"/v1/chat/completions": file,
+		"/v1/completions":      writeTemp(t, "text.json", `{"model":"sim-70b","prompt":"hello there"}`),
+		"/v1/embeddings":       writeTemp(t, "input.json", `{"model":"sim-70b","input":"hello there"}`),
+	}
+	fields := map[string]string{"/v1/chat/completions": "messages", "/v1/completions": "prompt", "/v1/embeddings": "input"}
+	for path, field := range fields {
+		for of, body := range bodies {
+			x := call(t, "explain", "-f", body, "--path", path)
+			if of == path {
+				x.wants(t, 0, "goes to")
+				continue
+			}
+			x.wants(t, 1, body+`: no "`+field+`" in it, which `+path+` takes: if it is for `+of+`, say --path `+of+"\n")
+		}
+	}
+	call(t, "explain", "-f", bodies["/v1/completions"]).wants(t, 1, `no "messages" in it`, "say --path /v1/completions")
+	callWith(t, `{"model":"sim-70b"}`, "explain", "-f", "-").wants(t, 1, `no "messages" in it, which /v1/chat/completions takes`+"\n")
+	callWith(t, `[]`, "explain", "-f", "-").wants(t, 1, "object")
 
 	resp, err := http.Post(r.api+"/v1/chat/completions", "application/json", strings.NewReader(hello))
 	if err != nil {
@@ -143,25 +182,27 @@ func TestChangeARouter(t *testing.T) {
 			t.Errorf("%s is %s, want %s", id, got, want)
 		}
 	}
-	call(t, "drain", id, "--reason", "test").wants(t, 0, id+" is draining", "committed at")
+	call(t, "drain", id, "--reason", "test").wants(t, 0, id+" is draining (facts at ")
 	sees(id, "draining")
 	call(t, "undrain", id).wants(t, 0, "takes work again")
 	sees(id, "ready")
+	call(t, "undrain", id).wants(t, 0, id+" is not draining here: nothing changed, unless")
 	call(t, "drain", id, "--local").wants(t, 0, id+" is draining on this router alone")
 	sees(id, "draining")
 	call(t, "undrain", id, "--local").wants(t, 0, "takes work again on this router alone")
 	sees(id, "ready")
+	call(t, "undrain", id, "--local").wants(t, 0, id+" is not draining here: nothing changed\n")
 	call(t, "drain", "10.9.9.9:1").wants(t, 1, "no replica 10.9.9.9:1", "hearsay replicas")
 
 	call(t, "replica", "add", "http://127.0.0.1:1", "--pool", "chat").wants(t, 0, "was added")
 	if state("127.0.0.1:1") == "absent" {
 		t.Error("what was added is not there")
 	}
+	call(t, "replica", "add", "http://127.0.0.1:1/", "--pool", "chat").wants(t, 0, "http://127.0.0.1:1 is there already: nothing changed")
 	call(t, "replica", "rm", "127.0.0.1:1").wants(t, 0, "was removed")
 	sees("127.0.0.1:1", "absent")
 	call(t, "replica", "add", "http://127.0.0.1:1", "--pool", "nowhere").wants(t, 1, "no pool")
 	call(t, "replica", "rm", "nobody:1").wants(t, 1, "no replica nobody:1")
-	call(t, "replica", "add", "nowhere", "--pool", "chat").wants(t, 1, "not a URL")
 
 	call(t, "scale", "log").wants(t, 0, "no decisions yet")
 	call(t, "scale", "chat", "--to", "4").wants(t, 0, "target 4", "held")
@@ -173,12 +214,16 @@ func TestChangeARouter(t *testing.T) {
 		d := isJSON[[]console.Decision](t, call(t, "scale", "log", "-o", "json"))
 		return len(d) == 1 && d[0].Outcome != ""
 	})
+	if at := call(t, "scale", "log").table(t, "AT", "POOL", "ROLE", "FROM", "TO", "BY", "OUTCOME", "REASON", "DETAIL")[0][0]; !timed.MatchString(at) {
+		t.Errorf("a time without its zone: %q", at)
+	}
 	rows := call(t, "scale", "log").table(t, "AT", "POOL", "ROLE", "FROM", "TO", "BY", "OUTCOME", "REASON", "DETAIL")
 	if len(rows) != 1 || rows[0][1] != "chat" || rows[0][3] != "2" || rows[0][4] != "4" || rows[0][5] != "operator" {
 		t.Errorf("decisions %q", rows)
 	}
 	call(t, "scale", "log", "none").wants(t, 1, "no pool none")
 	call(t, "member", "remove", "nobody").wants(t, 1, "no voter nobody: the voters are rig")
+	call(t, "member", "remove", "rig").wants(t, 1, "rig: it leads, and would be a voter again at once: stop it first, then remove it")
 	call(t, "scale", "chat", "--release").wants(t, 0, "the autoscaler has it again")
 
 	level := zerolog.GlobalLevel()
@@ -187,7 +232,42 @@ func TestChangeARouter(t *testing.T) {
 	if zerolog.GlobalLevel() != zerolog.DebugLevel {
 		t.Errorf("level %v", zerolog.GlobalLevel())
 	}
-	call(t, "log-level", "loud").wants(t, 1, "debug, info, warn or error")
+}
+
+// Where an edit has an index it is that of the facts, by the word of status and members.
+func TestEditsSayWhereTheFactsAre(t *testing.T) {
+	f := func(answer, want string) {
+		t.Helper()
+		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, answer) }))
+		defer s.Close()
+		if r := call(t, "member", "remove", "r3", "--server", s.URL); r.code != 0 || r.out != want+"\n" {
+			t.Errorf("%s: %d %q, want %q", answer, r.code, r.out, want)
+		}
+	}
+	f(`{"index":12}`, "r3 is no voter any more (facts at 12)")
+	f(`{"index":12,"behind":true}`, "r3 is no voter any more (facts at 12; this router has not heard of it yet)")
+	f(`{"index":0}`, "r3 is no voter any more")
+	f(`{"index":0,"behind":true}`, "r3 is no voter any more (this router has not heard of it yet)")
+}
+
+// timed is an instant with its zone.
+var timed = regexp.MustCompile(`^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(Z|[+-]\d\d:\d\d)$`)
+
+// A drain is asked for all routers, unless for one alone: what only one has done is
+// not done.
+func TestDrainWithoutALeaderFails(t *testing.T) {
+	status, answer := http.StatusAccepted, `{"local":true,"message":"no leader: h:1 is draining on this router alone"}`
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(status)
+		_, _ = io.WriteString(w, answer)
+	}))
+	defer s.Close()
+	t.Setenv("HEARSAY_SERVER", s.URL)
+	for _, verb := range []string{"drain", "undrain"} {
+		call(t, verb, "h:1").wants(t, 1, "hearsay: no leader: h:1 is draining on this router alone\n")
+	}
+	status, answer = http.StatusOK, `{"local":true}`
+	call(t, "drain", "h:1", "--local").wants(t, 0, "h:1 is draining on this router alone\n")
 }
 
 // What goes wrong on the way says what to do next.
@@ -199,6 +279,28 @@ func TestServersThatAreNone(t *testing.T) {
 	ln.Close()
 	call(t, "status", "--server", gone).wants(t, 1, "no router answers at "+gone, "hearsay serve", "--server")
 	call(t, "drain", "x", "--server", gone).wants(t, 1, "no router answers")
+	greets, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for {
+			c, err := greets.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = io.WriteString(c, "SSH-2.0-x\r\n")
+			_, _ = io.ReadFull(c, make([]byte, 4))
+			_ = c.Close()
+		}
+	}()
+	for _, scheme := range []string{"http://", "https://"} {
+		call(t, "status", "--server", scheme+greets.Addr().String()).wants(t, 1, "does not speak HTTP: give the router's admin address")
+	}
+	_ = greets.Close()
+	<-ended
 
 	page := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "<html>") }))
 	defer page.Close()

@@ -1,9 +1,13 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"math"
 	"os"
 	"strings"
 	"time"
@@ -47,7 +51,7 @@ is 130. A second Ctrl-C ends it at once.`,
 	}
 	fl := cmd.Flags()
 	fl.StringVar(&f.trace, "trace", traces.MooncakeConversation, "trace to replay")
-	fl.StringSliceVar(&f.cfg.Targets, "target", []string{"http://127.0.0.1:8080"}, "router or engine URLs; each request goes to one at random")
+	fl.StringSliceVar(&f.cfg.Targets, "target", []string{"http://127.0.0.1:8080"}, "routers or engines, by URL or host:port; each request goes to one at random")
 	fl.StringVar(&f.cfg.Model, "model", f.cfg.Model, "model to ask for")
 	fl.Float64Var(&f.rate, "rate", 1, "multiplies the trace's arrival rate")
 	fl.IntVar(&f.requests, "requests", 0, "only the first N requests; 0 = all")
@@ -67,7 +71,15 @@ is 130. A second Ctrl-C ends it at once.`,
 }
 
 func runReplay(cmd *cobra.Command, f *replayFlags) error {
-	src, closer, err := openTrace(f)
+	switch {
+	case !(f.rate > 0) || math.IsInf(f.rate, 0):
+		return usageError{fmt.Errorf("--rate: %v is not a number above 0", f.rate)}
+	case f.cfg.Speed == 0: // which is the default's to replay
+		return usageError{errors.New("--speed: 0 is not a number above 0")}
+	case f.requests < 0 || f.requests > maxRequests:
+		return usageError{fmt.Errorf("--requests: %d is not 0 to %d", f.requests, maxRequests)}
+	}
+	src, closer, err := openTrace(cmd.Context(), f)
 	if err != nil {
 		return err
 	}
@@ -107,6 +119,9 @@ func runReplay(cmd *cobra.Command, f *replayFlags) error {
 		}
 		return fmt.Errorf("%w after %d%s requests, %d of them unfinished: the report is of the others", errInterrupted, report.Sent, of, report.Unfinished)
 	}
+	if report.Warmup == report.Sent && report.Sent > 0 {
+		return fmt.Errorf("all %d requests were due within --warmup, so nothing was measured: give a shorter one, or more requests", report.Sent)
+	}
 	if report.OK == 0 && report.Sent > 0 {
 		return fmt.Errorf("no request succeeded: see the errors above; is the target a router or an engine that serves %q?", f.cfg.Model)
 	}
@@ -132,12 +147,19 @@ func writeJSON(path string, v any) error {
 	return enc.Encode(v)
 }
 
+// maxRequests bounds a replay: a trace is read through before it begins, and a
+// generated one ends nowhere else.
+const maxRequests = 1_000_000
+
+// sourceFunc is a traces.Source.
+type sourceFunc func() (*traces.Request, error)
+
+// Next implements traces.Source.
+func (f sourceFunc) Next() (*traces.Request, error) { return f() }
+
 // openTrace opens what the flags name, cut and scaled, and sets what to expect of
 // it for the progress line.
-func openTrace(f *replayFlags) (src traces.Source, closer func(), err error) {
-	if f.rate <= 0 {
-		return nil, nil, usageError{fmt.Errorf("--rate: %v is not above 0", f.rate)}
-	}
+func openTrace(ctx context.Context, f *replayFlags) (src traces.Source, closer func(), err error) {
 	open := func() (traces.Source, func(), error) {
 		if f.trace == agentsTrace {
 			n := f.requests
@@ -148,7 +170,11 @@ func openTrace(f *replayFlags) (src traces.Source, closer func(), err error) {
 			return a, func() {}, err
 		}
 		t, err := traces.Open(f.trace, traces.OpenConfig{Seed: f.cfg.Seed})
-		if err != nil {
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			return nil, nil, usageError{fmt.Errorf("--trace: there is no file %q, and the traces known by name are %s, %s",
+				f.trace, strings.Join(traces.Names(), ", "), agentsTrace)}
+		case err != nil:
 			return nil, nil, err
 		}
 		return t, func() { _ = t.Close() }, nil
@@ -164,7 +190,13 @@ func openTrace(f *replayFlags) (src traces.Source, closer func(), err error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	stats, err := traces.Summarize(shape(s))
+	whole := shape(s)
+	stats, err := traces.Summarize(sourceFunc(func() (*traces.Request, error) {
+		if ctx.Err() != nil {
+			return nil, errInterrupted
+		}
+		return whole.Next()
+	}))
 	done()
 	if err != nil {
 		return nil, nil, fmt.Errorf("trace %s: %w", f.trace, err)

@@ -2,7 +2,9 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
+	"errors"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -39,19 +41,36 @@ func TestReplay(t *testing.T) {
 		t.Errorf("plots %v, told: %s", plots, x.errOut)
 	}
 
-	only := isJSON[replay.Report](t, call(t, "replay", "--trace", "mooncake-conversation", "--requests", "3", "--rate", "20", "--speed", "20", "--target", r.api, "--json", "-"))
+	only := isJSON[replay.Report](t, call(t, "replay", "--trace", "mooncake-conversation", "--requests", "3", "--rate", "20", "--speed", "20", "--target", strings.TrimPrefix(r.api, "http://"), "--json", "-"))
 	if only.OK != 3 {
 		t.Errorf("report %+v", only)
 	}
 }
 
 func TestReplayThatCannotBe(t *testing.T) {
-	call(t, "replay", "--trace", "nothing", "--target", "http://127.0.0.1:1").wants(t, 1, "nothing", "mooncake-conversation")
 	bad := writeTemp(t, "bad.jsonl", "{\"timestamp\": \"soon\"}\n")
 	call(t, "replay", "--trace", bad, "--target", "http://127.0.0.1:1").wants(t, 1, "bad.jsonl")
 	x := call(t, "replay", "--trace", "agents", "--requests", "2", "--rate", "1000", "--target", "http://127.0.0.1:1", "--quiet")
 	if x.code != 1 || !strings.Contains(x.errOut, "no request succeeded") || !strings.Contains(x.out, "refused") {
 		t.Errorf("exit code %d\n%s\n%s", x.code, x.out, x.errOut)
+	}
+}
+
+// A replay all of which is warm-up blames no target.
+func TestReplayOfWarmupAlone(t *testing.T) {
+	x := call(t, "replay", "--trace", "agents", "--requests", "2", "--rate", "1000", "--warmup", "1h", "--target", "http://127.0.0.1:1", "--quiet")
+	if x.code != 1 || !strings.Contains(x.errOut, "all 2 requests were due within --warmup") {
+		t.Errorf("exit code %d\n%s", x.code, x.errOut)
+	}
+}
+
+// Ctrl-C while the trace is still read through ends that.
+func TestReplayInterruptedBeforeItBegins(t *testing.T) {
+	ctx, stop := context.WithCancel(t.Context())
+	stop()
+	f := replayFlags{trace: agentsTrace, rate: 1, requests: maxRequests}
+	if _, _, err := openTrace(ctx, &f); !errors.Is(err, errInterrupted) {
+		t.Errorf("%v", err)
 	}
 }
 

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -36,44 +37,45 @@ Flags win over the environment (HEARSAY_SECTION_KEY: HEARSAY_NODE_NAME for node.
 and that over the file. Keys: docs/configure.md.`,
 		Args: positional,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			cfg, err := node.Load(file, os.Environ())
-			if err != nil {
-				return err
-			}
-			if len(replicas) > 0 && len(cfg.Pools) > 0 {
-				return usageError{fmt.Errorf("--replica makes a pool of its own: put the replica into %s instead", file)}
-			}
-			given := map[string]string{} // configuration keys that flags gave
-			if len(replicas) > 0 {
-				p := node.PoolConfig{Name: "default", Model: model, Aliases: []string{"default"}}
-				if model == "default" {
-					p.Aliases = nil
+			cfg, err := node.LoadWith(file, os.Environ(), func(cfg *node.Config) (map[string]string, error) {
+				if len(replicas) > 0 && len(cfg.Pools) > 0 {
+					return nil, usageError{fmt.Errorf("--replica makes a pool of its own: put the replica into %s instead", file)}
 				}
-				for i, u := range replicas {
-					p.Replicas = append(p.Replicas, node.ReplicaConfig{URL: u})
-					given[fmt.Sprintf("pools[0].replicas[%d].url", i)] = "--replica"
+				if cmd.Flags().Changed("model") && len(replicas) == 0 && file != "" {
+					return nil, usageError{fmt.Errorf("--model goes with --replica: %s names its pools' models", file)}
 				}
-				given["pools[0].model"] = "--model"
-				cfg.Pools = append(cfg.Pools, p)
-			}
-			if len(join) > 0 {
-				cfg.Cluster.Join = join
-				for i := range join {
-					given[fmt.Sprintf("cluster.join[%d]", i)] = "--join"
+				given := map[string]string{}
+				if len(replicas) > 0 {
+					p := node.PoolConfig{Name: "default", Model: model, Aliases: []string{"default"}}
+					if model == "default" {
+						p.Aliases = nil
+					}
+					for _, u := range replicas {
+						p.Replicas = append(p.Replicas, node.ReplicaConfig{URL: u})
+					}
+					given["pools[0].replicas"], given["pools[0].model"] = "--replica", "--model"
+					cfg.Pools = append(cfg.Pools, p)
 				}
-			}
-			set := func(p *string, v, flag, key string) {
-				if v != "" {
-					*p, given[key] = v, flag
+				if len(join) > 0 {
+					cfg.Cluster.Join, given["cluster.join"] = join, "--join"
 				}
-			}
-			set(&cfg.Node.Name, name, "--name", "node.name")
-			set(&cfg.Node.DataDir, dataDir, "--data-dir", "node.data_dir")
-			set(&cfg.Listen.API, api, "--listen", "listen.api")
-			set(&cfg.Listen.Admin, adminAt, "--admin", "listen.admin")
-			set(&cfg.Listen.Cluster, cluster, "--cluster", "listen.cluster")
-			cfg.Finish()
-			if err := cfg.ValidateGiven(given); err != nil {
+				set := func(p *string, v, flag, key string) {
+					if v != "" {
+						*p, given[key] = v, flag
+					}
+				}
+				set(&cfg.Node.Name, name, "--name", "node.name")
+				set(&cfg.Node.DataDir, dataDir, "--data-dir", "node.data_dir")
+				set(&cfg.Listen.API, api, "--listen", "listen.api")
+				set(&cfg.Listen.Admin, adminAt, "--admin", "listen.admin")
+				set(&cfg.Listen.Cluster, cluster, "--cluster", "listen.cluster")
+				return given, nil
+			})
+			var fault interface{ ByFlag() bool }
+			switch {
+			case errors.As(err, &fault) && fault.ByFlag():
+				return usageError{err}
+			case err != nil:
 				return err
 			}
 			if len(cfg.Pools) == 0 {

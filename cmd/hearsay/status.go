@@ -24,11 +24,13 @@ func newStatus() *cobra.Command {
 
   accuracy   what the last minutes' predictions were worth: tokens expected in caches
              against those that engines reported, and times to first token
-  view       how old the oldest engine reading and the others' load figures are
+  view       how old the oldest engine reading and the others' load figures are; of an
+             engine that can't be read, since the last attempt to
   gossip     how long news takes to other routers, traffic with them, what was dropped
   opinions   how many picks other routers would have made alike; regret is what it cost
              where they would not
-  SKEW       longest over mean queue of a pool's replicas; 1 is even
+  SKEW       longest over mean queue of a pool's replicas, smoothed over 5 s; 1 is even,
+             or next to nothing queued (a mean below 5 ms)
 
 ? stands for what is not known, which is neither zero nor full. docs/operate.md explains the rest.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -68,7 +70,7 @@ func printStatus(w io.Writer, s *console.Status, wide bool) error {
 	}
 	line("router", "%s, %s, up %s, version %s", r.Name, ready, time.Duration(s.UptimeS)*time.Second, r.Version)
 	line("listens", "api %s, admin %s, cluster %s", r.API, r.Admin, r.Cluster)
-	line("cluster", "%s, %d of %d routers alive, sharing %s", id(r.Raft.ClusterID), s.Alive, s.Members, sharing)
+	line("cluster", "%s, %d of %s alive, sharing %s", id(r.Raft.ClusterID), s.Alive, plural(s.Members, "router"), sharing)
 	line("raft", "%s", agreement(&r.Raft))
 	if wide {
 		line("ids", "router %s, boot %s, leader %s, epoch %d, voters %s", r.ID, r.Boot, orNone(r.Raft.Leader), r.Raft.Epoch, orNone(strings.Join(r.Raft.Voters, " ")))
@@ -87,7 +89,7 @@ func printStatus(w io.Writer, s *console.Status, wide bool) error {
 			target += " (held)"
 		}
 		t.row(p.Name, p.Model, p.Policy, p.Replicas, p.Ready, p.InFlight, count(float64(p.Queued)),
-			fmt.Sprintf("%.2f", p.Skew), target, fmt.Sprintf("%d-%d", p.Min, p.Max), p.Actuator)
+			unlessZero(p.Skew, ratio), target, fmt.Sprintf("%d-%d", p.Min, p.Max), p.Actuator)
 	}
 	if err := t.write(w); err != nil {
 		return err
@@ -110,6 +112,8 @@ func agreement(r *console.Raft) string {
 		leader = "no leader"
 	}
 	switch {
+	case r.Role == "returning":
+		return fmt.Sprintf("a voter by its own log, which %s has not called since it started, facts at %d", leader, r.Facts)
 	case r.Role == "learner" && r.ClusterID == "":
 		return "learner: no cluster is formed yet"
 	case r.Role == "learner" && r.Leader == "":
@@ -153,15 +157,11 @@ func opinions(f *console.Figures) string {
 	if f.Alike >= 1 {
 		alike = "all alike"
 	}
-	asked := fmt.Sprintf("%d picks", f.Opinions)
-	if f.Opinions == 1 {
-		asked = "1 pick"
-	}
 	regret := "?"
 	if f.RegretP95MS >= 0 {
 		regret = fmt.Sprintf("%.3g ms", f.RegretP95MS)
 	}
-	return fmt.Sprintf("%s asked about, %s, regret p95 %s", asked, alike, regret)
+	return fmt.Sprintf("%s asked about, %s, regret p95 %s", plural(f.Opinions, "pick"), alike, regret)
 }
 
 func inBytes(n float64) string {
@@ -207,7 +207,7 @@ committed; a learner has no Raft vote and serves like any other. More: docs/oper
 					if m.Self {
 						heard, delay = "self", "-"
 					}
-					t.row(shown[i], m.State, role, m.API, m.Cluster, m.Mesh, heard, delay, m.InFlight, m.Facts, cmp.Or(m.Trouble, m.Degraded), m.ID, m.Boot)
+					t.row(shown[i], m.State, role, m.API, m.Cluster, m.Mesh, heard, delay, known(m.InFlight), known(m.Facts), cmp.Or(m.Trouble, m.Degraded), m.ID, m.Boot)
 				}
 				return t.write(w)
 			})
@@ -215,6 +215,14 @@ committed; a learner has no Raft vote and serves like any other. More: docs/oper
 	}
 	a.addOutput(cmd)
 	return cmd
+}
+
+// known is what is there, or ? if nothing is.
+func known[T any](v *T) any {
+	if v == nil {
+		return "?"
+	}
+	return *v
 }
 
 // displayNames are the routers' names as status shows them: name/id where several
@@ -245,8 +253,9 @@ func newReplicas() *cobra.Command {
 		Use: "replicas", Short: "The replicas: load, readings, what they hold", Args: positional,
 		Long: `replicas shows each replica as the asked router sees it. IN FLIGHT counts all routers'
 requests, OWN this router's, FOREIGN what the engine runs besides; C_EFF is the cache size
-that predictions use, RHO reported over predicted cached tokens. ? is unknown. All columns
-are explained in docs/operate.md.`,
+that predictions use, RHO reported over predicted cached tokens, READING how long ago the
+engine was read, or was last tried to be. ? is unknown. All columns are explained in
+docs/operate.md.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var list []console.Replica
 			path := "replicas"
@@ -257,9 +266,13 @@ are explained in docs/operate.md.`,
 				t := newTable("replica", "pool", "engine", "state", "in flight", "own", "foreign", "queued tok", "running", "waiting", "kv", "capacity", "sketch tok", "c_eff", "rho", "reading", "reason").
 					wide(a.output, "role", "source", "url", "reader", "entries", "horizon", "sketch mem", "trust", "prefill tok/s", "first ms", "itl ms", "samples")
 				for _, r := range list {
+					rho := "?" // nothing was reported yet
+					if r.Sketch.Samples > 0 {
+						rho = unlessZero(r.Sketch.Rho, ratio)
+					}
 					t.row(replicaName(&r), r.Pool, r.Engine, r.State, r.InFlight, r.Own, count(float64(r.Foreign)), count(float64(r.Queued)),
 						count(r.Running), count(r.Waiting), percent(r.KVUsage), count(r.Capacity),
-						count(r.Sketch.LiveTokens), count(r.Sketch.CEff), fmt.Sprintf("%.2f", r.Sketch.Rho), millis(r.ReadingMS), r.Reason,
+						count(r.Sketch.LiveTokens), unlessZero(r.Sketch.CEff, count), rho, millis(r.ReadingMS), cmp.Or(r.Trouble, r.Reason),
 						r.Role, r.Source, r.URL, r.ReaderName, r.Sketch.Entries, millis(1e3*r.Sketch.HorizonS), size(float64(r.Sketch.Bytes)),
 						fmt.Sprintf("%.2f", r.Sketch.Trust), count(r.Speed.PrefillRate), fmt.Sprintf("%.1f", r.Speed.FixedMS), fmt.Sprintf("%.1f", r.Speed.ITLMS), r.Speed.Samples)
 				}

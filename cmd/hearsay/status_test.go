@@ -2,6 +2,9 @@ package main
 
 import (
 	"bytes"
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 
@@ -34,4 +37,22 @@ func TestWideStatusShowsFingerprintsOfSecrets(t *testing.T) {
 	}
 	f([]string{"42cee11e", "0badcafe"}, "secrets  42cee11e 0badcafe\n")
 	f(nil, "secrets  none\n")
+}
+
+// Why a replica is not ready is shown in words where there are some; programs get the
+// code, too.
+func TestReplicasShowsTroubleInWords(t *testing.T) {
+	list := []console.Replica{
+		{ID: "a:1", State: "ejected", Reason: "failures", Trouble: "5 failures in a row, tried again in 8s"},
+		{ID: "b:1", State: "draining", Reason: "to be replaced"},
+	}
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _ = json.NewEncoder(w).Encode(list) }))
+	defer srv.Close()
+	t.Setenv("HEARSAY_SERVER", srv.URL)
+	r := call(t, "replicas")
+	r.wants(t, 0, "a:1", "ejected", "5 failures in a row, tried again in 8s", "b:1", "to be replaced")
+	if strings.Contains(r.out, " failures\n") {
+		t.Errorf("a code is shown to people:\n%s", r.out)
+	}
+	call(t, "replicas", "-o", "json").wants(t, 0, `"reason":"failures"`)
 }

@@ -64,6 +64,17 @@ func (t *table) write(w io.Writer) error {
 	return tw.Flush()
 }
 
+// unlessZero writes a figure that is never 0 once it is known.
+func unlessZero(f float64, write func(float64) string) string {
+	if f <= 0 {
+		return "?"
+	}
+	return write(f)
+}
+
+// ratio has two decimals.
+func ratio(f float64) string { return fmt.Sprintf("%.2f", f) }
+
 // count prints a figure that is unknown when negative.
 func count(f float64) string {
 	switch {

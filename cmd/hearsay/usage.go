@@ -3,8 +3,10 @@ package main
 import (
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -35,19 +37,70 @@ func positional(cmd *cobra.Command, args []string) error {
 	extra := args[len(names)]
 	switch {
 	case cmd.HasSubCommands() && len(names) == 0:
-		text := fmt.Sprintf("%q is no command of %s", extra, cmd.CommandPath())
-		var known []string
-		for _, c := range cmd.Commands() {
-			known = append(known, c.Name())
-		}
-		if near := node.Nearest(extra, known); near != "" {
-			text += ": did you mean " + near + "?"
-		}
-		return usageError{errors.New(text)}
+		return noCommand(cmd, extra)
 	case len(names) == 0:
-		return usageError{fmt.Errorf("%q is one argument too many: %s takes none", extra, cmd.CommandPath())}
+		text := fmt.Sprintf("%q is one argument too many: ", extra)
+		if flag := flagFor(cmd, extra); flag != "" {
+			return usageError{fmt.Errorf("%sdid you mean %s %s?", text, cmd.CommandPath(), flag)}
+		}
+		return usageError{fmt.Errorf("%s%s takes none", text, cmd.CommandPath())}
 	}
 	return usageError{fmt.Errorf("%q is one argument too many: %s takes %s", extra, cmd.CommandPath(), strings.Join(names, " "))}
+}
+
+// noCommand says that a command has none of this name, and which may be meant.
+func noCommand(cmd *cobra.Command, name string) error {
+	var near string
+	var known []string
+	for _, c := range cmd.Commands() {
+		known = append(known, c.Name())
+		if slices.Contains(c.SuggestFor, name) {
+			near = c.Name()
+		}
+	}
+	if near == "" {
+		near = node.Nearest(name, known)
+	}
+	text := fmt.Sprintf("%q is no command of %s", name, cmd.CommandPath())
+	if near != "" {
+		text += ": did you mean " + near + "?"
+	}
+	return usageError{errors.New(text)}
+}
+
+// helpOf is what the help command does: unlike the library's it refuses what is no
+// command.
+func helpOf(cmd *cobra.Command, args []string) error {
+	of, rest, err := cmd.Root().Find(args)
+	switch {
+	case err != nil:
+		return usageError{err}
+	case len(rest) > 0:
+		return noCommand(of, rest[0])
+	}
+	of.InitDefaultHelpFlag() // which a command otherwise gets when it is run
+	return of.Help()
+}
+
+// flagFor is the flag by which a command takes what was given without one, if it
+// has one: a URL or host:port, or a file.
+func flagFor(cmd *cobra.Command, given string) string {
+	names := []string{"config", "trace"}
+	isURL := strings.Contains(given, "://")
+	if _, _, err := net.SplitHostPort(given); isURL || err == nil {
+		names = []string{"replica", "target", "server"}
+		if !isURL {
+			given = "http://" + given
+		}
+	} else if _, err := os.Stat(given); err != nil && filepath.Ext(given) == "" {
+		return ""
+	}
+	for _, name := range names {
+		if cmd.Flags().Lookup(name) != nil {
+			return "--" + name + " " + given
+		}
+	}
+	return ""
 }
 
 // flagFault says what is wrong with a flag, in words for people.
@@ -96,6 +149,11 @@ func asFlags(cmd *cobra.Command, err error) error {
 			name = "engine"
 		}
 		if ok && cmd.Flags().Lookup(name) != nil {
+			cmd.Flags().VisitAll(func(f *pflag.Flag) { // another field that it is judged by
+				if field := strings.ReplaceAll(f.Name, "-", "_"); field != f.Name {
+					rest = strings.ReplaceAll(rest, field, "--"+f.Name)
+				}
+			})
 			line = "--" + name + ": " + rest
 		}
 		lines = append(lines, line)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/hearsay-llm/hearsay/cmd/node"
 	"github.com/hearsay-llm/hearsay/proxy/console"
+	"github.com/hearsay-llm/hearsay/routing"
 )
 
 func TestOpinionsAreWords(t *testing.T) {
@@ -40,6 +41,28 @@ func TestConsoleLogKeepsColoursToTerminals(t *testing.T) {
 	log.Info().Str("replica", "e1").Msg("up")
 	if !strings.Contains(b.String(), "up") || strings.Contains(b.String(), "\x1b") {
 		t.Errorf("%q", b.String())
+	}
+}
+
+// Every reason that a pick may have is explained, in its line and in the help.
+func TestExplainSaysWhatReasonsMean(t *testing.T) {
+	help := call(t, "explain", "--help")
+	for _, reason := range routing.Reasons() {
+		words := reasonWords[reason]
+		if words == "" {
+			t.Errorf("%s is not explained", reason)
+		}
+		help.wants(t, 0, fmt.Sprintf("  %-9s %s\n", reason, words))
+		var b strings.Builder
+		if err := (&explained{Replica: "e1", Policy: "ttft", Reason: reason}).print(&b, outputTable); err != nil {
+			t.Fatal(err)
+		}
+		if want := "policy ttft, " + reason + " (" + words + "); "; !strings.Contains(b.String(), want) {
+			t.Errorf("lacks %q:\n%s", want, b.String())
+		}
+	}
+	if got := inWords("fate"); got != "fate" {
+		t.Errorf("a reason of the next release: %q", got)
 	}
 }
 

@@ -79,7 +79,8 @@ func (n *Node) Hindrance(k state.TargetKey) string {
 const ownWrite = 2 * time.Second
 
 // Commit takes an edit of the facts to the leader, and waits until this router has
-// it as well; behind says that it has not, in time.
+// it as well; behind says that it has not, in time. The index is that of the facts; 0
+// when it was voters that changed, who are none of them.
 func (n *Node) Commit(ctx context.Context, c state.Command) (index uint64, behind bool, err error) {
 	r, err := n.raft.Apply(ctx, c)
 	switch {
@@ -93,7 +94,7 @@ func (n *Node) Commit(ctx context.Context, c state.Command) (index uint64, behin
 	ctx, cancel := context.WithTimeout(ctx, ownWrite)
 	defer cancel()
 	if c.Kind == state.CommandRemoveMember {
-		return r.Index, !n.votesNoMore(ctx, c.Router), nil
+		return 0, !n.votesNoMore(ctx, c.Router), nil
 	}
 	if !n.raft.Await(ctx, r.Index) {
 		return r.Index, true, nil
@@ -165,9 +166,12 @@ func (n *Node) Flush(id state.ReplicaID) { n.index.Clear(id, n.clock.Stamp(time.
 
 // LogLevel sets the process's log level.
 func (n *Node) LogLevel(level string) error {
+	if !slices.Contains(LogLevels(), level) {
+		return fmt.Errorf("%q is no level: use %s", level, strings.Join(LogLevels(), ", "))
+	}
 	l, err := zerolog.ParseLevel(level)
-	if err != nil || level == "" {
-		return fmt.Errorf("%q is no level: use debug, info, warn or error", level)
+	if err != nil {
+		return err
 	}
 	zerolog.SetGlobalLevel(l)
 	return nil

@@ -19,6 +19,7 @@ const raftProto = 'r'
 const (
 	callForward = "forward" // a command for the leader
 	callFacts   = "facts"   // committed facts newer than an index
+	callCluster = "cluster" // the committed cluster id
 )
 
 // newCluster makes mesh, gossip, consensus and the reader of engines.
@@ -85,7 +86,7 @@ func (n *Node) newConsensus(meshAddr string) (err error) {
 		Self: n.id, Addr: meshAddr, DataDir: filepath.Join(n.cfg.Node.DataDir, "raft"), Memory: n.deps.Memory,
 		Layer:  consensus.NewLayer(ln, dial),
 		Voters: n.cfg.Cluster.Voters, BootstrapExpect: n.cfg.Cluster.BootstrapExpect, Join: len(n.cfg.Cluster.Join) > 0,
-		Peers: n.peers,
+		Peers: n.peers, Name: n.gossip.Name,
 		Publish: func(f *state.Facts) {
 			n.store.SetFacts(f)
 			n.gossip.FactsChanged()
@@ -116,6 +117,8 @@ func (n *Node) newConsensus(meshAddr string) (err error) {
 				return nil, nil
 			}
 			return b, nil
+		case callCluster:
+			return []byte(n.raft.Facts().ClusterID), nil
 		case callPick:
 			return n.opinion.answer(payload)
 		default:

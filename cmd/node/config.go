@@ -51,8 +51,17 @@ type APIConfig struct {
 	BodyBudget       Bytes         `yaml:"body_budget"` // of all requests held at a time
 	MaxConnections   int           `yaml:"max_connections"`
 	ConnectionMaxAge time.Duration `yaml:"connection_max_age"` // so that new routers behind L4 get traffic
+	WriteStall       time.Duration `yaml:"write_stall"`        // for a client to take 64 KiB of an answer
 	DrainDelay       time.Duration `yaml:"drain_delay"`        // from readiness off to no longer accepting: what a balancer needs to notice
 	Debug            bool          `yaml:"debug"`              // answer x-hearsay-debug: 1 with pick headers
+	TLS              TLSConfig     `yaml:"tls"`
+}
+
+// TLSConfig names a certificate, with its chain, and its key; both in PEM, or
+// neither for plain TCP.
+type TLSConfig struct {
+	Cert string `yaml:"cert"`
+	Key  string `yaml:"key"`
 }
 
 // AdminConfig protects the admin API.
@@ -81,6 +90,7 @@ type PoolConfig struct {
 	Breaker       BreakerConfig   `yaml:"breaker"`
 	Drain         DrainConfig     `yaml:"drain"`
 	Timeouts      TimeoutConfig   `yaml:"timeouts"`
+	Heartbeat     time.Duration   `yaml:"heartbeat"` // silence after which a stream's client gets a comment; 0: never
 	Retry         RetryConfig     `yaml:"retry"`
 	Scale         ScaleConfig     `yaml:"scale"`
 }
@@ -142,7 +152,7 @@ func Defaults() Config {
 			Name: "default", BootstrapExpect: 1, Voters: 3, Sharing: true,
 		},
 		API: APIConfig{
-			MaxBody: 64 << 20, MaxHeader: 16 << 10, BodyBudget: 1 << 30, MaxConnections: 20000, ConnectionMaxAge: 10 * time.Minute, DrainDelay: 2 * time.Second,
+			MaxBody: 64 << 20, MaxHeader: 16 << 10, BodyBudget: 1 << 30, MaxConnections: 20000, ConnectionMaxAge: 10 * time.Minute, WriteStall: 30 * time.Second, DrainDelay: 2 * time.Second,
 		},
 		Log: LogConfig{Level: "info", Format: "json"},
 	}
@@ -199,7 +209,7 @@ func (p *PoolConfig) Spec() state.PoolSpec {
 		Engine: state.EngineKind(p.Engine), Policy: p.Policy, APIKeyEnv: p.APIKeyEnv, DPRanks: p.DPRanks,
 		SLOTTFT: p.SLO.TTFT, SLOITL: p.SLO.ITL,
 		ConnectTimeout: p.Timeouts.Connect, FirstByteTimeout: p.Timeouts.FirstByte,
-		IdleTimeout: p.Timeouts.Idle, TotalTimeout: p.Timeouts.Total, RetryAttempts: p.Retry.Attempts,
+		IdleTimeout: p.Timeouts.Idle, TotalTimeout: p.Timeouts.Total, Heartbeat: p.Heartbeat, RetryAttempts: p.Retry.Attempts,
 		BreakerFailures: p.Breaker.Failures, BreakerOpen: p.Breaker.Open, BreakerMaxEjected: float64(p.Breaker.MaxEjected),
 		DrainDeadline: p.Drain.Deadline,
 		ScaleMin:      p.Scale.Min, ScaleMax: p.Scale.Max, ScaleActuator: p.Scale.Actuator,

@@ -43,7 +43,7 @@ func TestMinimalFileGetsDefaults(t *testing.T) {
 }
 
 func TestUnitsAndEnvironment(t *testing.T) {
-	c, err := load(t, "api: {max_body: 8MiB}\npools:\n  - {name: c, model: m, breaker: {max_ejected: 25%, open: 90s}}\n",
+	c, err := load(t, "api: {max_body: 8MiB}\npools:\n  - {name: c, model: m, breaker: {max_ejected: 25%, open: 90s}, heartbeat: 10s}\n  - {name: d, model: n, heartbeat: 0s}\n",
 		"HEARSAY_LISTEN_API=127.0.0.1:9", "HEARSAY_CLUSTER_JOIN=a:1, b:2", "HEARSAY_API_MAX_HEADER=4KiB", "HEARSAY_CLUSTER_VOTERS=5", "HEARSAY_API_CONNECTION_MAX_AGE=1m",
 		"HEARSAY_API_DEBUG=true", "HEARSAY_SERVER=http://x", "OTHER=1")
 	if err != nil {
@@ -51,6 +51,9 @@ func TestUnitsAndEnvironment(t *testing.T) {
 	}
 	if c.API.MaxBody != 8<<20 || c.API.MaxHeader != 4<<10 || c.Pools[0].Breaker.MaxEjected != 0.25 || c.Pools[0].Breaker.Open != 90*time.Second {
 		t.Errorf("units: %+v", c)
+	}
+	if a, b := c.Pools[0].Spec(), c.Pools[1].Spec(); a.Heartbeat != 10*time.Second || b.Heartbeat != 0 {
+		t.Errorf("heartbeats: %v, %v", a.Heartbeat, b.Heartbeat)
 	}
 	if c.Listen.API != "127.0.0.1:9" || len(c.Cluster.Join) != 2 || c.Cluster.Join[1] != "b:2" || c.Cluster.Voters != 5 || c.API.ConnectionMaxAge != time.Minute || !c.API.Debug {
 		t.Errorf("environment: %+v", c)
@@ -81,6 +84,7 @@ func TestFaultsNameTheirPlace(t *testing.T) {
 	f("unknown policy", "pools:\n  - {name: c, model: m, policy: best}\n", "line 2: pools[0].policy", "ttft, ")
 	f("two pools, one name", "pools:\n  - {name: c, model: m}\n  - {name: c, model: n}\n", "stands twice")
 	f("alias of two pools", "pools:\n  - {name: c, model: m, aliases: [x]}\n  - {name: d, model: n, aliases: [x]}\n", `"x" already names pool "c"`)
+	f("one address in two pools", "pools:\n  - {name: c, model: m, replicas: [{url: \"http://h:80\"}]}\n  - {name: d, model: n, replicas: [{url: \"http://h\"}]}\n", "is a replica of pools[0] already")
 	f("same replica spelt twice", "pools:\n  - {name: c, model: m, replicas: [{url: \"http://h:80\"}, {url: \"HTTP://H/\"}]}\n", "stands twice")
 	f("not a URL", "pools:\n  - {name: c, model: m, replicas: [{url: \"h:80\"}]}\n", "http://10.0.0.1:8000")
 	f("open cluster address", "listen: {cluster: \"0.0.0.0:7946\"}\n", "cluster.secret_file", "insecure")
@@ -89,6 +93,8 @@ func TestFaultsNameTheirPlace(t *testing.T) {
 	f("a port twice", "listen: {api: \":7947\"}\n", "listen.cluster", "port 7947 is listen.api's too")
 	f("two pools, one model", "pools:\n  - {name: c, model: m}\n  - {name: d, model: m}\n", "pools[1].model", `"m" already names pool "c"`)
 	f("bounds", "pools:\n  - {name: c, model: m, scale: {min: 3, max: 2}}\n", "min 3, max 2")
+	f("too fast a heartbeat", "pools:\n  - {name: c, model: m, heartbeat: 10ms}\n", "line 2: pools[0].heartbeat", "at least 100ms, or 0")
+	f("no patience", "api: {write_stall: 0s}\n", "line 1: api.write_stall", "at least 100ms")
 	f("two documents", minimal+"\n---\n"+minimal, "more than one")
 	if _, err := Load(filepath.Join(t.TempDir(), "none.yaml"), nil); err == nil || !strings.Contains(err.Error(), "none.yaml") {
 		t.Errorf("missing file: %v", err)
@@ -121,7 +127,7 @@ func TestExamplesLoad(t *testing.T) {
 	}
 	for _, f := range files {
 		v := &faults{file: f}
-		if _, err := read(f, nil, v); err != nil || v.err() != nil {
+		if _, err := read(f, nil, nil, v); err != nil || v.err() != nil {
 			t.Error(err, v.err())
 		}
 	}

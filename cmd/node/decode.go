@@ -42,9 +42,10 @@ func decode(b []byte, cfg *Config, v *faults) {
 	if len(doc.Content) > 0 {
 		d.value(doc.Content[0], reflect.ValueOf(cfg).Elem(), "")
 	}
-	switch err := dec.Decode(new(yaml.Node)); {
+	var next yaml.Node
+	switch err := dec.Decode(&next); {
 	case err == nil:
-		v.text("more than one YAML document: a file holds one")
+		v.on(next.Line, "", "more than one YAML document: a file holds one")
 	case !errors.Is(err, io.EOF):
 		v.syntax(err)
 	}
@@ -52,12 +53,13 @@ func decode(b []byte, cfg *Config, v *faults) {
 
 // syntax is a document that is no YAML.
 func (f *faults) syntax(err error) {
-	text := strings.TrimPrefix(err.Error(), "yaml: ")
-	if at, rest, ok := strings.Cut(text, ": "); ok && strings.HasPrefix(at, "line ") {
-		f.list = append(f.list, fault{where: at, text: "not YAML: " + rest})
-		return
+	text, line := strings.TrimPrefix(err.Error(), "yaml: "), 1 // the library names no line when it is the first
+	if at, rest, ok := strings.Cut(text, ": "); ok {
+		if n, err := strconv.Atoi(strings.TrimPrefix(at, "line ")); err == nil {
+			text, line = rest, n
+		}
 	}
-	f.list = append(f.list, fault{where: "line 1", text: "not YAML: " + text}) // the library names no line when it is the first
+	f.on(line, "", "not YAML: %s", text)
 }
 
 // value reads n into v, which is what key stands for.
@@ -133,7 +135,12 @@ func (d *decoder) table(n *yaml.Node, v reflect.Value, key string) {
 // mapping reads the keys of a section.
 func (d *decoder) mapping(n *yaml.Node, v reflect.Value, key string) {
 	if n.Kind != yaml.MappingNode {
-		d.faults.broken(key, "%s stands where keys with values are expected: %s", found(n), strings.Join(names(v.Type()), ", "))
+		text := fmt.Sprintf("%s stands where keys with values are expected: %s", found(n), strings.Join(names(v.Type()), ", "))
+		if key == "" {
+			d.faults.on(n.Line, key, "%s", text)
+		} else {
+			d.faults.broken(key, "%s", text)
+		}
 		return
 	}
 	for _, p := range d.pairs(n, key, 0) {

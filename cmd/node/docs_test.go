@@ -5,6 +5,8 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+
+	"github.com/hearsay-llm/hearsay/state"
 )
 
 // Every key has a row in docs/configure.md.
@@ -22,6 +24,19 @@ func TestConfigureDocumentsEveryKey(t *testing.T) {
 	}
 	if n < 40 {
 		t.Errorf("found only %d keys", n)
+	}
+}
+
+// Every state of a replica is explained in docs/operate.md.
+func TestOperateExplainsEveryState(t *testing.T) {
+	b, err := os.ReadFile("../../docs/operate.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range state.Conditions() {
+		if !strings.Contains(string(b), "\n| `"+string(c)+"` |") {
+			t.Errorf("docs/operate.md does not explain the state %s", c)
+		}
 	}
 }
 

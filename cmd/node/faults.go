@@ -21,7 +21,7 @@ type faults struct {
 // fault is one thing that is wrong.
 type fault struct {
 	line  int    // in the file; 0: it is not of the file
-	where string // another place, such as an environment variable
+	where string // another place: an environment variable, a flag
 	key   string // as a path: pools[0].slo.ttft; empty: the whole file
 	text  string // what is wrong and what to do
 }
@@ -34,23 +34,54 @@ func (f *faults) at(key string, line int) {
 	f.lines[key] = line
 }
 
+// gave notes that a variable or flag gives a key: it wins over what was there.
+func (f *faults) gave(key, by string) {
+	if f.env == nil {
+		f.env = map[string]string{}
+	}
+	f.env[key] = by
+	delete(f.unread, key)
+}
+
 // add reports a fault of a key's value.
-func (f *faults) add(key, format string, args ...any) {
+func (f *faults) add(key, format string, args ...any) { f.between(key, "", format, args...) }
+
+// between reports a fault of a key's value that is one beside another's. Where the
+// first was not given, the place of the other is named.
+func (f *faults) between(key, other, format string, args ...any) {
 	plain, _, _ := strings.Cut(key, " ")
-	for k := plain; k != ""; k = parent(k) {
-		if f.unread[k] {
-			return // its value is the default's, not what was meant
+	other, _, _ = strings.Cut(other, " ")
+	for _, k := range []string{plain, other} {
+		for ; k != ""; k = parent(k) {
+			if f.unread[k] {
+				return // its value is the default's, not what was meant
+			}
 		}
 	}
 	x := fault{key: key, text: fmt.Sprintf(format, args...)}
-	if name, ok := f.env[plain]; ok {
-		x.where = name
-	} else {
-		for k := plain; k != "" && x.line == 0; k = parent(k) {
+	if !f.place(&x, plain) && !f.place(&x, other) {
+		for k := parent(plain); k != "" && x.line == 0; k = parent(k) {
 			x.line = f.lines[k] // a key that is missing: where its section begins
 		}
 	}
 	f.list = append(f.list, x)
+}
+
+// place finds where a key was given.
+func (f *faults) place(x *fault, key string) bool {
+	for k := key; k != ""; k = parent(k) { // a list that a variable gave, for its parts
+		if name, ok := f.env[k]; ok {
+			x.where = name
+			return true
+		}
+	}
+	x.line = f.lines[key]
+	return x.line > 0
+}
+
+// ByFlag reports whether a flag gave what is wrong.
+func (f *faults) ByFlag() bool {
+	return slices.ContainsFunc(f.list, func(x fault) bool { return strings.HasPrefix(x.where, "--") })
 }
 
 // broken reports a value that could not be read.
@@ -67,11 +98,6 @@ func (f *faults) on(line int, key, format string, args ...any) {
 	f.list = append(f.list, fault{line: line, key: key, text: fmt.Sprintf(format, args...)})
 }
 
-// text reports a fault that is no key's.
-func (f *faults) text(format string, args ...any) {
-	f.list = append(f.list, fault{text: fmt.Sprintf(format, args...)})
-}
-
 // err is nil without faults.
 func (f *faults) err() error {
 	if len(f.list) == 0 {
@@ -81,9 +107,13 @@ func (f *faults) err() error {
 	return f
 }
 
-// Error has one line for one fault, else one line for each below a first.
+// Error has one line for one fault, else one line for each below a first. The file is
+// named where any is of the file.
 func (f *faults) Error() string {
 	head := f.file
+	if !slices.ContainsFunc(f.list, func(x fault) bool { return x.where == "" }) {
+		head = ""
+	}
 	if len(f.list) == 1 {
 		if head != "" {
 			head += ": "

@@ -19,7 +19,10 @@ func faultsOf(t *testing.T, text string, env ...string) []string {
 	if err == nil {
 		return nil
 	}
-	head, rest, _ := strings.Cut(err.Error(), "hearsay.yaml")
+	head, rest, ofFile := strings.Cut(err.Error(), "hearsay.yaml")
+	if !ofFile {
+		return []string{err.Error()}
+	}
 	if strings.Contains(head, "\n") {
 		t.Fatalf("no file is named first: %v", err)
 	}
@@ -38,6 +41,10 @@ func TestEveryFaultOfAFileIsToldAtOnce(t *testing.T) {
 			t.Errorf("%s:\n%s\nwant\n%s", name, strings.Join(got, "\n"), strings.Join(want, "\n"))
 		}
 	}
+	f("more to found it than vote", `
+cluster: {voters: 3, bootstrap_expect: 5}
+pools: [{name: chat, model: m, replicas: [{url: "http://127.0.0.1:8000"}]}]
+`, `line 2: cluster.bootstrap_expect: is 5, with 3 voters: 3 found the cluster, further routers only join it`)
 	f("types, unknown keys and judgements", `
 node: {name: [a], datadir: x}
 listen:
@@ -81,7 +88,7 @@ pools:
 		`line 21: pools[1].replicas[0].roll: is no key: did you mean role?`,
 	)
 	f("a section that is none", "listen: 8080\n", `line 1: listen: "8080" stands where keys with values are expected: api, admin, cluster, advertise`)
-	f("a file that is a list", "- a\n- b\n", `a list stands where keys with values are expected: node, listen, cluster, api, admin, log, pools`)
+	f("a file that is a list", "- a\n- b\n", `line 1: a list stands where keys with values are expected: node, listen, cluster, api, admin, log, pools`)
 	f("a key of another section", "listen:\n  max_body: 1MiB\n", `line 2: listen.max_body: is no key: did you mean api.max_body?`)
 	f("a key like no other", "node: {favourite_colour: red}\n", `line 1: node.favourite_colour: is no key: node takes name, data_dir`)
 	f("a key twice", "node:\n  name: a\n  name: b\n", `line 3: node.name: stands twice: it is on line 2 already`)
@@ -102,14 +109,83 @@ func TestFaultsOfTheEnvironmentNameTheVariable(t *testing.T) {
 			t.Errorf("%s: %q, want %q", env, got, want)
 		}
 	}
+	f(minimal, "HEARSAY_CLUSTER_SECRET=foo", "HEARSAY_CLUSTER_SECRET: is not a configuration key of the environment: did you mean HEARSAY_CLUSTER_SECRET_FILE?")
 	f(minimal, "HEARSAY_LISTEN_APPI=:1", "HEARSAY_LISTEN_APPI: is not a configuration key of the environment: did you mean HEARSAY_LISTEN_API?")
 	f(minimal, "HEARSAY_CLUSTER_VOTERS=x", `HEARSAY_CLUSTER_VOTERS: cluster.voters: "x" is not a whole number`)
+	for _, service := range []string{"SERVICE_HOST", "SERVICE_PORT", "SERVICE_PORT_API", "PORT", "PORT_8080_TCP", "PORT_8080_TCP_ADDR", "ADMIN_PORT_8081_TCP_PORT"} {
+		if _, err := load(t, minimal, "HEARSAY_"+service+"=tcp://10.0.0.1:8080"); err != nil {
+			t.Errorf("%s of a Kubernetes Service: %v", service, err)
+		}
+	}
+	f(minimal, "HEARSAY_LISTEN_API=8080", `HEARSAY_LISTEN_API: listen.api: "8080" is not host:port: write :8080`)
+	f(minimal, "HEARSAY_LISTEN_API=80800", `HEARSAY_LISTEN_API: listen.api: "80800" is not host:port`)
 	f(minimal, "HEARSAY_LISTEN_API=here", `HEARSAY_LISTEN_API: listen.api: "here" is not host:port`)
+	f(minimal, "HEARSAY_CLUSTER_JOIN=a", `HEARSAY_CLUSTER_JOIN: cluster.join[0]: "a" is not host:port`)
+	f("cluster: {join: [x, 'h:1']}\n"+minimal, "HEARSAY_CLUSTER_JOIN=h:1,a", `HEARSAY_CLUSTER_JOIN: cluster.join[1]: "a" is not host:port`)
+	f(minimal, "HEARSAY_LISTEN_API=:8081", "HEARSAY_LISTEN_API: listen.admin: port 8081 is listen.api's too")
+	f("listen: {api: ':8081'}\n"+minimal, "HEARSAY_NODE_NAME=r", "line 1: listen.admin: port 8081 is listen.api's too")
+	f(minimal, "HEARSAY_API_MAX_BODY=2GiB", "HEARSAY_API_MAX_BODY: api.body_budget: is 1073741824 bytes: no less than api.max_body")
+	f("cluster: {bootstrap_expect: 3}\n"+minimal, "HEARSAY_CLUSTER_VOTERS=1", "line 1: cluster.bootstrap_expect: is 3, with 1 voters: 1 found the cluster, further routers only join it")
+	f(minimal, "HEARSAY_LOG_LEVEL=debg", `HEARSAY_LOG_LEVEL: log.level: "debg" is unknown: use debug, info, warn, error`)
+	f(minimal, "HEARSAY_CLUSTER_SECRET_FILE=/none", `HEARSAY_CLUSTER_SECRET_FILE: cluster.secret_file: /none does not exist: all routers share it: make it once and copy it to each: (umask 077; openssl rand -hex 32 > /none)`)
 	f(minimal, "HEARSAY_API_DEBUG=perhaps", `HEARSAY_API_DEBUG: api.debug: "perhaps" is not true or false`)
 	f("cluster: {voters: many}\n"+minimal, "HEARSAY_CLUSTER_VOTERS=2", "HEARSAY_CLUSTER_VOTERS: cluster.voters: is 2: use 1, 3 or 5", `line 1: cluster.voters: "many" is not a whole number`)
 	if _, err := load(t, minimal, "HEARSAY_PROCESS=mark", "HEARSAY_TOKEN=x"); err != nil {
 		t.Errorf("variables that are not the configuration's: %v", err)
 	}
+}
+
+// Whatever key a variable gives in a form that can't be read, the variable is named.
+func TestEveryVariableIsNamedInItsFault(t *testing.T) {
+	c, n := Defaults(), 0
+	walk(reflect.ValueOf(&c).Elem(), "", func(key string, x reflect.Value) {
+		if strings.HasPrefix(key, "pools") || x.Kind() == reflect.String || x.Kind() == reflect.Slice {
+			return
+		}
+		n++
+		name := envPrefix + strings.ToUpper(strings.ReplaceAll(key, ".", "_"))
+		if got := faultsOf(t, minimal, name+"=perhaps"); len(got) != 1 || !strings.HasPrefix(got[0], name+": "+key+`: "perhaps" is not `) {
+			t.Errorf("%s: %q", name, got)
+		}
+	})
+	if n < 10 {
+		t.Errorf("only %d keys", n)
+	}
+}
+
+// Flags win over the environment, and are named in what they make wrong.
+func TestFaultsOfFlagsNameTheFlag(t *testing.T) {
+	f := func(name, env string, given map[string]string, set func(*Config), want string) {
+		t.Helper()
+		_, err := LoadWith("", []string{env}, func(c *Config) (map[string]string, error) {
+			set(c)
+			return given, nil
+		})
+		got := ""
+		if err != nil {
+			got = err.Error()
+			if v, ok := err.(interface{ ByFlag() bool }); !ok || v.ByFlag() != strings.HasPrefix(want, "--") {
+				t.Errorf("%s: by a flag: %v", name, ok)
+			}
+		}
+		if got != want {
+			t.Errorf("%s: %q, want %q", name, got, want)
+		}
+	}
+	api := map[string]string{"listen.api": "--listen"}
+	f("a bad flag", "", api, func(c *Config) { c.Listen.API = "x" }, `--listen: listen.api: "x" is not host:port`)
+	f("a port alone, where only this machine may", "", map[string]string{"listen.admin": "--admin"}, func(c *Config) { c.Listen.Admin = "8081" },
+		`--admin: listen.admin: "8081" is not host:port: write 127.0.0.1:8081`)
+	f("over a bad variable", "HEARSAY_LISTEN_API=x", api, func(c *Config) { c.Listen.API = ":1" }, "")
+	f("over a bad list", "HEARSAY_CLUSTER_JOIN=x", map[string]string{"cluster.join": "--join"}, func(c *Config) { c.Cluster.Join = []string{"h:1", "y"} },
+		`--join: cluster.join[1]: "y" is not host:port`)
+	f("one of a list", "", map[string]string{"pools[0].replicas": "--replica", "pools[0].model": "--model"},
+		func(c *Config) {
+			c.Pools = []PoolConfig{{Name: "p", Model: "m", Replicas: []ReplicaConfig{{URL: "ftp://h"}}}}
+		},
+		`--replica: pools[0].replicas[0].url: "ftp://h": the scheme must be http or https`)
+	f("takes a variable's port", "HEARSAY_LISTEN_ADMIN=127.0.0.1:9", api, func(c *Config) { c.Listen.API = ":9" }, "HEARSAY_LISTEN_ADMIN: listen.admin: port 9 is listen.api's too")
+	f("takes a default's port", "", api, func(c *Config) { c.Listen.API = ":8081" }, "--listen: listen.admin: port 8081 is listen.api's too")
 }
 
 // What YAML offers to say things once works: anchors, aliases and merged mappings.
@@ -126,13 +202,14 @@ pools:
   - <<: *first
     name: b
     model: n
+    replicas: [{url: "http://h:2"}]
     scale: {max: 9}
 `)
 	if err != nil {
 		t.Fatal(err)
 	}
 	a, b := c.Pools[0], c.Pools[1]
-	if b.Name != "b" || b.Model != "n" || b.Timeouts.Idle != 7*time.Second || b.Replicas[0].URL != "http://h:1" {
+	if b.Name != "b" || b.Model != "n" || b.Timeouts.Idle != 7*time.Second || a.Replicas[0].URL != "http://h:1" || b.Replicas[0].URL != "http://h:2" {
 		t.Errorf("merged: %+v", b)
 	}
 	if a.Scale.Max != 4 || b.Scale.Max != 9 || b.Scale.Min != 0 {

@@ -33,14 +33,17 @@ var kinds = map[proxy.Outcome]balance.Kind{
 }
 
 // caches takes what readings say of an engine's cache to the index.
-type caches struct{ n *Node }
+type caches struct {
+	index *sketch.Index
+	clock *state.Clock
+}
 
 func (c caches) SetCapacity(id state.ReplicaID, x observe.Capacity) {
-	c.n.index.SetSlots(id, int(min(x.Slots, sketch.MaxSlots)), x.Tokens, sketch.CapacityEngine)
+	c.index.SetSlots(id, int(min(x.Slots, sketch.MaxSlots)), x.Tokens, sketch.CapacityEngine)
 }
 
 func (c caches) Cleared(id state.ReplicaID, at time.Time, _ string) {
-	c.n.index.Clear(id, c.n.clock.Stamp(at))
+	c.index.Clear(id, c.clock.Stamp(at))
 }
 
 // engineClient reads engines: few connections, none kept as long as engines do.

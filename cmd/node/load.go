@@ -13,9 +13,15 @@ import (
 // the environment over both, fills in defaults and validates. environ has the
 // form of os.Environ. The error names the file, and every fault found with its
 // line or variable, its key, and what is expected.
-func Load(path string, environ []string) (Config, error) {
+func Load(path string, environ []string) (Config, error) { return LoadWith(path, environ, nil) }
+
+// LoadWith is Load with flags over all: the function sets the keys that flags give,
+// and returns by which flag each was given, for faults to name it. What it refuses
+// is returned as it is. An error of Load's own kind has a method ByFlag() bool, which
+// is true when a flag is at fault.
+func LoadWith(path string, environ []string, flags func(*Config) (given map[string]string, err error)) (Config, error) {
 	v := &faults{file: path}
-	cfg, err := read(path, environ, v)
+	cfg, err := read(path, environ, flags, v)
 	if err != nil {
 		return cfg, err
 	}
@@ -24,7 +30,7 @@ func Load(path string, environ []string) (Config, error) {
 }
 
 // read is Load without a look at what the machine has.
-func read(path string, environ []string, v *faults) (Config, error) {
+func read(path string, environ []string, flags func(*Config) (map[string]string, error), v *faults) (Config, error) {
 	cfg := Defaults()
 	if path != "" {
 		b, err := os.ReadFile(path)
@@ -34,6 +40,15 @@ func read(path string, environ []string, v *faults) (Config, error) {
 		decode(b, &cfg, v)
 	}
 	applyEnv(&cfg, environ, v)
+	if flags != nil {
+		given, err := flags(&cfg)
+		if err != nil {
+			return cfg, err
+		}
+		for key, flag := range given {
+			v.gave(key, flag)
+		}
+	}
 	zeros := cfg.zeros(v)
 	cfg.Finish()
 	cfg.noZeros(zeros, v)
@@ -77,6 +92,12 @@ const envPrefix = "HEARSAY_"
 // command line's, and the mark of what the process actuator has started.
 var notConfig = map[string]bool{"HEARSAY_SERVER": true, "HEARSAY_TOKEN": true, "HEARSAY_PROCESS": true}
 
+// ofService reports whether Kubernetes sets the variable in the pods beside a Service
+// named hearsay, or hearsay-something.
+func ofService(name string) bool {
+	return strings.HasSuffix(name, "_SERVICE_HOST") || strings.Contains(name+"_", "_SERVICE_PORT_") || strings.Contains(name+"_", "_PORT_")
+}
+
 // applyEnv sets keys from HEARSAY_SECTION_KEY variables.
 func applyEnv(cfg *Config, environ []string, v *faults) {
 	type target struct {
@@ -89,10 +110,9 @@ func applyEnv(cfg *Config, environ []string, v *faults) {
 			fields[envPrefix+strings.ToUpper(strings.ReplaceAll(key, ".", "_"))] = target{key, x}
 		}
 	})
-	v.env = map[string]string{}
 	for _, kv := range environ {
 		name, value, _ := strings.Cut(kv, "=")
-		if !strings.HasPrefix(name, envPrefix) || notConfig[name] {
+		if !strings.HasPrefix(name, envPrefix) || notConfig[name] || ofService(name) {
 			continue
 		}
 		f, ok := fields[name]
@@ -103,14 +123,15 @@ func applyEnv(cfg *Config, environ []string, v *faults) {
 				known = append(known, strings.ToLower(n))
 			}
 			slices.Sort(known)
-			if near := Nearest(name, known); near != "" {
+			if _, ok := fields[name+"_FILE"]; ok { // secrets are in files
+				text += ": did you mean " + name + "_FILE?"
+			} else if near := Nearest(name, known); near != "" {
 				text += ": did you mean " + strings.ToUpper(near) + "?"
 			}
 			v.list = append(v.list, fault{where: name, text: text})
 			continue
 		}
-		v.env[f.key] = name
-		delete(v.unread, f.key) // the environment wins over what the file has there
+		v.gave(f.key, name)
 		if f.v.Kind() == reflect.Slice && f.v.Type().Elem().Kind() == reflect.String {
 			f.v.SetZero()
 			for part := range strings.SplitSeq(value, ",") {

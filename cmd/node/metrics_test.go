@@ -3,6 +3,7 @@ package node
 import (
 	"flag"
 	"fmt"
+	"maps"
 	"os"
 	"regexp"
 	"slices"
@@ -11,6 +12,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
+
+	"github.com/hearsay-llm/hearsay/state"
 )
 
 var update = flag.Bool("update", false, "rewrite docs/metrics.md from the registry")
@@ -25,10 +28,54 @@ Counters with a ` + "`_created`" + ` or histogram suffix follow the usual rules 
 |---|---|---|
 `
 
+const statesHead = `
+## States of a replica
+
+Values of the label ` + "`state` of `hearsay_replica_state`, and of `state` in `hearsay replicas`" + ` and the admin API. Exactly one of them is 1. Several
+may hold at a time; the one shown is the first of draining, unreachable, half_open, ejected; then of what else readings find: unread, loading, unreadable,
+wrong_model; then of failing, busy, slow_start.
+
+| state | meaning |
+|---|---|
+`
+
+const dropsHead = `
+## What gossip drops
+
+Values of the label ` + "`reason` of `hearsay_gossip_dropped_total`, and of `dropped` in `hearsay status`" + `. What was dropped is told again or made up for
+by the next full rows and snapshots; only growth that lasts is a reason to look.
+
+| reason | meaning |
+|---|---|
+`
+
+// drops are the reasons, as gossip counts them.
+var drops = map[string]string{
+	"inbox":       "more datagrams came than were read: the machine has no time",
+	"lessons":     "more was learned at once than a message holds",
+	"malformed":   "what came is not understood: another release, or damage",
+	"members":     "more routers than are kept",
+	"old_boot":    "late messages of a router from before its restart: a few after each are usual",
+	"out_of_step": "what came of a stream that has ended, or before what explains it: a few at each reconnection are usual",
+	"queue":       "a peer's queue was full, or it has no stream: it is slow, or away",
+	"unknown_op":  "sketch ops of a kind that a later release has",
+}
+
 // docs/metrics.md lists exactly what a node registers.
 func TestMetricsAreDocumented(t *testing.T) {
-	rows := metricRows(t)
-	want := metricsHead + strings.Join(rows, "\n") + "\n"
+	rows, reasons := metricRows(t)
+	want := metricsHead + strings.Join(rows, "\n") + "\n" + statesHead
+	for _, c := range state.Conditions() {
+		want += fmt.Sprintf("| `%s` | %s |\n", c, c.Meaning())
+	}
+	want += dropsHead
+	if all := slices.Sorted(maps.Keys(drops)); !slices.Equal(all, reasons) {
+		t.Errorf("%q are explained, %q counted", all, reasons)
+	}
+	for _, r := range slices.Sorted(maps.Keys(drops)) {
+		want += fmt.Sprintf("| `%s` | %s |\n", r, drops[r])
+	}
+	want += reasonsTail
 	const path = "../../docs/metrics.md"
 	if *update {
 		if err := os.WriteFile(path, []byte(want), 0o644); err != nil {
@@ -61,7 +108,7 @@ func TestMetricsAreDocumented(t *testing.T) {
 
 var descForm = regexp.MustCompile(`fqName: "([^"]+)", help: "([^"]*)", .*variableLabels: \{([^}]*)\}`)
 
-func metricRows(t *testing.T) []string {
+func metricRows(t *testing.T) (rows, reasons []string) {
 	t.Helper()
 	cfg := Defaults()
 	cfg.Node.DataDir = t.TempDir()
@@ -72,7 +119,6 @@ func metricRows(t *testing.T) []string {
 	n.reg.Describe(ch)
 	close(ch)
 	seen := map[string]bool{}
-	var rows []string
 	for d := range ch {
 		m := descForm.FindStringSubmatch(d.String())
 		if m == nil {
@@ -89,7 +135,18 @@ func metricRows(t *testing.T) []string {
 		rows = append(rows, fmt.Sprintf("| `%s` | %s | %s |", m[1], labels, m[2]))
 	}
 	slices.Sort(rows)
-	return rows
+	families, err := n.reg.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		if f.GetName() == "hearsay_gossip_dropped_total" {
+			for _, m := range f.GetMetric() {
+				reasons = append(reasons, m.GetLabel()[0].GetValue())
+			}
+		}
+	}
+	return rows, reasons
 }
 
 // newOnFreePorts makes a node on loopback ports that are free now.

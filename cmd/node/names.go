@@ -10,6 +10,9 @@ import (
 // Policies lists the routing policies that a pool may name.
 func Policies() []string { return routing.Policies() }
 
+// LogLevels lists the levels that log.level and the command log-level may name.
+func LogLevels() []string { return []string{"debug", "info", "warn", "error"} }
+
 // Version is the version of this build: the module's, else the commit's first
 // twelve digits, marked when the tree was changed.
 func Version() string {

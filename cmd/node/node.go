@@ -39,23 +39,26 @@ type Node struct {
 	started time.Time
 	reg     *prometheus.Registry
 
-	store   *state.Store
-	index   *sketch.Index
-	cal     *routing.Calibration
-	ratios  *prefix.Ratios
-	lessons *lessons
-	mesh    *mesh.Mesh
-	gossip  *gossip.Gossip
-	raft    *consensus.Node
-	observe *observe.Loop
-	balance *balance.Loop
-	scale   *autoscale.Loop
-	proxy   *proxy.Server
-	console *console.Server
-	meter   *meter
-	opinion *opinions
-	prints  atomic.Pointer[[]string] // fingerprints of keys, for everybody
-	keys    [][]byte                 // shared, the one to use first; only newCluster and watchKeys touch it
+	store     *state.Store
+	index     *sketch.Index
+	cal       *routing.Calibration
+	ratios    *prefix.Ratios
+	lessons   *lessons
+	mesh      *mesh.Mesh
+	gossip    *gossip.Gossip
+	raft      *consensus.Node
+	observe   *observe.Loop
+	balance   *balance.Loop
+	scale     *autoscale.Loop
+	proxy     *proxy.Server
+	console   *console.Server
+	meter     *meter
+	opinion   *opinions
+	prints    atomic.Pointer[[]string] // fingerprints of keys, for everybody
+	cert      *certificate             // of the client API; nil: plain TCP
+	keysFault atomic.Pointer[string]   // why cluster.secret_file cannot be used, if so
+	replaced  atomic.Pointer[replaced] // all shared keys at once, if so
+	keys      [][]byte                 // shared, the one to use first; only newCluster and watchKeys touch it
 
 	apiListener, adminListener net.Listener
 	clusterAddr                string // where others reach memberlist; the mesh is on the next port
@@ -100,6 +103,10 @@ func New(cfg Config, deps Deps) (n *Node, err error) {
 	if n.apiListener, err = n.listen("listen.api", cfg.Listen.API); err != nil {
 		return n, err
 	}
+	if n.cert, err = newCertificate(cfg.API.TLS); err != nil {
+		return n, err
+	}
+	n.warnReadable("api.tls.key", cfg.API.TLS.Key)
 	if err := n.newCluster(); err != nil {
 		return n, err
 	}
@@ -152,7 +159,7 @@ func (n *Node) newProxy() (err error) {
 			Calibration: n.lessons, Counted: n.lessons.Counted, Reporter: reporter{n.balance}, Sample: n.opinion.sample,
 			Loads: n.store.RefreshReading,
 		},
-		Listeners: []net.Listener{n.apiListener},
+		Listeners: []net.Listener{n.cert.secure(n.apiListener)},
 		Dial:      func(ctx context.Context, addr string) (net.Conn, error) { return n.deps.Dial(ctx, "tcp", addr) },
 		Ready: func() proxy.Readiness {
 			ok, reasons := n.Ready()
@@ -168,7 +175,7 @@ func (n *Node) newProxy() (err error) {
 		Getenv: n.deps.Getenv,
 		Limits: proxy.Limits{
 			HeaderBytes: int(n.cfg.API.MaxHeader), BodyBytes: int(n.cfg.API.MaxBody), BodyBudget: int(n.cfg.API.BodyBudget),
-			Conns: n.cfg.API.MaxConnections, ConnAge: n.cfg.API.ConnectionMaxAge,
+			Conns: n.cfg.API.MaxConnections, ConnAge: n.cfg.API.ConnectionMaxAge, WriteStall: n.cfg.API.WriteStall,
 		},
 		Logger: n.log, Registry: n.reg, NoDate: n.deps.NoDate, Debug: n.cfg.API.Debug,
 	})
@@ -204,10 +211,16 @@ func (n *Node) newConsole() (err error) {
 func (n *Node) listen(key, addr string) (net.Listener, error) {
 	ln, err := n.deps.Listen("tcp", addr)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w: free the address or choose another (in the file, by HEARSAY_%s, or by a flag of serve)", key, err, envName(key))
+		return nil, fmt.Errorf("%s: %w: free the address or choose another (in the file, by HEARSAY_%s, or by %s of serve)", key, err, envName(key), flagOf(key))
 	}
 	n.closers = append(n.closers, func() { _ = ln.Close() })
 	return ln, nil
+}
+
+// flagOf is the flag of serve that sets an address.
+func flagOf(key string) string {
+	key, _, _ = strings.Cut(key, " ")
+	return map[string]string{"listen.api": "--listen", "listen.admin": "--admin", "listen.cluster": "--cluster"}[key]
 }
 
 // envName is the environment's name of a key, without its prefix.
@@ -236,7 +249,9 @@ func (n *Node) Run(ctx context.Context) error {
 	p.add("mesh", 5*time.Second, n.mesh.Run)
 	p.add("gossip", 5*time.Second, n.gossip.Run)
 	p.add("shared keys", time.Second, n.watchKeys)
+	p.add("certificate", time.Second, n.watchCertificate)
 	p.add("consensus", 15*time.Second, n.raft.Run)
+	p.add("other clusters", 2*time.Second, n.tellApart)
 	p.add("observe", 5*time.Second, n.observe.Run)
 	p.add("balance", time.Second, n.balance.Run)
 	p.add("figures", time.Second, n.meter.Run)
@@ -292,7 +307,7 @@ func (n *Node) Ready() (bool, []string) {
 		reasons = append(reasons, "shutting down")
 	}
 	if !n.warm() {
-		reasons = append(reasons, "first sketch snapshot")
+		reasons = append(reasons, "waits for another router's first snapshot of prefixes, 5 s at most")
 	}
 	if !n.factsLoaded() {
 		reasons = append(reasons, n.unformed())
@@ -310,11 +325,20 @@ func (n *Node) factsLoaded() bool {
 
 // unformed says what the committed facts wait for.
 func (n *Node) unformed() string {
-	seen := len(n.peers()) + 1
-	if expect := n.cfg.Cluster.BootstrapExpect; seen < expect {
-		return fmt.Sprintf("committed facts: %d of the %d routers that found a cluster are here (cluster.bootstrap_expect)", seen, expect)
+	why := fmt.Sprintf("waits for committed facts, %v at most", factsGrace)
+	if few := n.tooFew(); few != "" {
+		why += " (" + few + ")"
 	}
-	return "committed facts"
+	return why
+}
+
+// tooFew says how many routers are missing to found a cluster; empty if none is.
+func (n *Node) tooFew() string {
+	seen, expect := len(n.peers())+1, n.cfg.Cluster.BootstrapExpect
+	if seen >= expect || n.raft.Status().ClusterID != "" {
+		return ""
+	}
+	return fmt.Sprintf("%d of the %d routers that found a cluster are here, see cluster.bootstrap_expect", seen, expect)
 }
 
 // newObserve makes loop 0.
@@ -328,5 +352,5 @@ func (n *Node) newObserve() {
 		}
 	}
 	reader := engine.NewReader(client, func(pool string) string { return keys[pool] })
-	n.observe = observe.New(observe.Config{Self: n.id, Interval: n.deps.ReadEvery, Registerer: n.reg}, n.store, reader, caches{n}, n.publish, n.log)
+	n.observe = observe.New(observe.Config{Self: n.id, Interval: n.deps.ReadEvery, Registerer: n.reg}, n.store, reader, caches{n.index, n.clock}, n.publish, n.log)
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/hearsay-llm/hearsay/cluster/consensus"
 	"github.com/hearsay-llm/hearsay/cluster/gossip"
+	"github.com/hearsay-llm/hearsay/cluster/mesh"
 	"github.com/hearsay-llm/hearsay/proxy/console"
 	"github.com/hearsay-llm/hearsay/state"
 	"github.com/hearsay-llm/hearsay/state/prefix"
@@ -21,12 +22,12 @@ func (n *Node) newGossip(members net.Listener, keys [][]byte, meshAddr string) e
 		return err
 	}
 	n.closers = append(n.closers, func() { _ = packets.Close() })
-	var store gossip.Store = sharedStore{n.store, n}
+	store := Shared(n.store, func(r state.Reading, now time.Time) { n.observe.Note(r, now) })
 	var index gossip.Index = n.index
 	var lessons gossip.Lessons = n.lessons
 	if !n.cfg.Cluster.Sharing {
 		lessons = nil
-		store, index = muteStore{n.store}, muteIndex{sketch.New(sketch.Config{Clock: n.clock, Slots: n.store.SlotOf, Bounds: sketch.Bounds{Entries: 1, Journal: 1}})}
+		store, index = Mute(n.store)
 	}
 	n.gossip, err = gossip.New(gossip.Config{
 		Self: n.id, Name: n.cfg.Node.Name, Cluster: n.cfg.Cluster.Name, Scheme: scheme, Secret: keys,
@@ -76,7 +77,7 @@ func (n *Node) publish(r state.Reading) {
 	}
 }
 
-// peers lists the other live routers for Raft.
+// peers lists the other live routers of this cluster.
 func (n *Node) peers() []consensus.Peer {
 	facts := map[state.RouterID]uint64{}
 	v := n.store.View()
@@ -85,10 +86,12 @@ func (n *Node) peers() []consensus.Peer {
 	}
 	var out []consensus.Peer
 	for _, m := range n.gossip.Members() {
-		if m.Self || m.State != gossip.Alive {
+		// A router of another cluster may be a member, but it is none of ours: it never
+		// has our facts and can't vote here.
+		if m.Self || m.State != gossip.Alive || n.mesh.Refused(m.ID) == mesh.ReasonClusterID {
 			continue
 		}
-		out = append(out, consensus.Peer{ID: m.ID, Addr: m.MeshAddr, ClusterID: n.mesh.ClusterID(m.ID), FactsIndex: facts[m.ID]})
+		out = append(out, consensus.Peer{ID: m.ID, Name: m.Name, Addr: m.MeshAddr, ClusterID: n.mesh.ClusterID(m.ID), FactsIndex: facts[m.ID]})
 	}
 	return out
 }
@@ -115,18 +118,22 @@ func (n *Node) Members() []console.Member {
 	for i := range v.Routers {
 		rows[v.Routers[i].ID] = &v.Routers[i]
 	}
-	rtts := map[state.RouterID]time.Duration{}
+	rtts, refused := map[state.RouterID]time.Duration{}, map[state.RouterID]string{}
 	for _, p := range n.mesh.Status() {
-		rtts[p.ID] = p.RTT
+		rtts[p.ID], refused[p.ID] = p.RTT, p.Refused
 	}
-	out, secrets := []console.Member{}, n.secretPrints()
+	out, secrets, twice := []console.Member{}, n.secretPrints(), n.twice()
 	for _, m := range n.gossip.Members() {
+		if m.Degraded == gossip.NoStream && refused[m.ID] == "" && twice(m.ID) {
+			refused[m.ID] = mesh.ReasonTwice
+		}
 		row := console.Member{
 			ID: string(m.ID), Name: m.Name, State: string(m.State), Self: m.Self,
 			Leader: m.ID == raft.Leader, Voter: voters[m.ID], API: m.APIAddr, Cluster: m.Addr,
-			Boot: m.Boot.String(), Mesh: "down", HeardMS: age(m.Heard, now), DelayMS: -1, Degraded: m.Degraded, Trouble: trouble(&m, secrets),
+			Boot: m.Boot.String(), Mesh: "down", HeardMS: age(m.Heard, now), DelayMS: -1, Degraded: m.Degraded, Trouble: trouble(&m, refused[m.ID], secrets),
 		}
 		switch {
+		case refused[m.ID] == mesh.ReasonClusterID: // it votes, or learns, elsewhere
 		case row.Leader:
 			row.Raft = "leader"
 		case row.Voter:
@@ -141,15 +148,16 @@ func (n *Node) Members() []console.Member {
 			row.DelayMS = float64(rtt.Microseconds()) / 2e3
 		}
 		if r := rows[m.ID]; r != nil {
-			row.InFlight, row.Facts = r.Total.InFlight, r.FactsIndex
+			row.InFlight, row.Facts = &r.Total.InFlight, &r.FactsIndex
 		}
 		if m.Self {
-			row.Mesh, row.Facts, row.HeardMS = "-", raft.FactsIndex, 0
+			var inFlight int64
 			for _, p := range v.Pools {
 				for _, r := range p.Replicas {
-					row.InFlight += r.Cell.Load().InFlight
+					inFlight += r.Cell.Load().InFlight
 				}
 			}
+			row.Mesh, row.HeardMS, row.InFlight, row.Facts = "-", 0, &inFlight, &raft.FactsIndex
 		}
 		out = append(out, row)
 	}
@@ -160,14 +168,14 @@ func (n *Node) Members() []console.Member {
 // restarts and capacities.
 type sharedStore struct {
 	*state.Store
-	n *Node
+	note func(r state.Reading, now time.Time)
 }
 
 func (s sharedStore) ApplyReading(r state.Reading) bool {
 	if !s.Store.ApplyReading(r) {
 		return false
 	}
-	s.n.observe.Note(r, time.Now())
+	s.note(r, time.Now())
 	return true
 }
 
@@ -182,6 +190,7 @@ func (muteStore) ApplyReading(state.Reading) bool     { return false }
 
 type muteIndex struct{ *sketch.Index }
 
-func (muteIndex) Apply(sketch.Op, time.Time) bool  { return false }
-func (muteIndex) DropBoot(state.BootID, time.Time) {}
-func (muteIndex) Snapshot(func(sketch.Op) bool)    {}
+func (muteIndex) Apply(sketch.Op, time.Time) bool                              { return false }
+func (muteIndex) DropBoot(state.BootID, time.Time)                             {}
+func (muteIndex) Running(state.BootID, func(placement uint64) bool, time.Time) {}
+func (muteIndex) Snapshot(func(sketch.Op) bool)                                {}

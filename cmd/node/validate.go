@@ -13,8 +13,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/rs/zerolog"
-
 	"github.com/hearsay-llm/hearsay/state"
 )
 
@@ -29,14 +27,6 @@ var (
 // and what to do.
 func (c *Config) Validate() error {
 	v := &faults{}
-	c.validate(v)
-	return v.err()
-}
-
-// ValidateGiven is Validate for a configuration of which some keys were given by
-// what the map says, such as flags: their faults name it.
-func (c *Config) ValidateGiven(by map[string]string) error {
-	v := &faults{env: by}
 	c.validate(v)
 	return v.err()
 }
@@ -60,31 +50,39 @@ func (c *Config) validate(v *faults) {
 	}
 	if n := c.Cluster.Voters; n != 1 && n != 3 && n != 5 {
 		v.add("cluster.voters", "is %d: use 1, 3 or 5", n)
+	} else if e := c.Cluster.BootstrapExpect; e > max(n, 2) {
+		v.between("cluster.bootstrap_expect", "cluster.voters", "is %d, with %d voters: %d found the cluster, further routers only join it", e, n, n)
 	}
 	for i, j := range c.Cluster.Join {
 		v.addr(fmt.Sprintf("cluster.join[%d]", i), j)
 	}
-	if !loopback(c.Listen.Cluster) && c.Cluster.SecretFile == "" && !c.Cluster.Insecure {
-		v.add("listen.cluster", "%s is beyond loopback and cluster.secret_file is not set: set it, or cluster.insecure: true to run open", c.Listen.Cluster)
+	if beyond(c.Listen.Cluster) && c.Cluster.SecretFile == "" && !c.Cluster.Insecure {
+		v.add("listen.cluster", "%s is beyond loopback and cluster.secret_file is not set: set it (or HEARSAY_CLUSTER_SECRET_FILE), or cluster.insecure: true to run open", c.Listen.Cluster)
 	}
-	if !loopback(c.Listen.Admin) && c.Admin.TokenFile == "" {
-		v.add("listen.admin", "%s is beyond loopback and admin.token_file is not set", c.Listen.Admin)
+	if beyond(c.Listen.Admin) && c.Admin.TokenFile == "" {
+		v.add("listen.admin", "%s is beyond loopback and admin.token_file is not set: set it (or HEARSAY_ADMIN_TOKEN_FILE), or listen on 127.0.0.1", c.Listen.Admin)
 	}
 	if c.API.MaxBody < 1<<10 {
 		v.add("api.max_body", "is %d bytes: at least 1KiB", c.API.MaxBody)
 	}
 	if c.API.BodyBudget < c.API.MaxBody {
-		v.add("api.body_budget", "is %d bytes: no less than api.max_body", c.API.BodyBudget)
+		v.between("api.body_budget", "api.max_body", "is %d bytes: no less than api.max_body", c.API.BodyBudget)
 	}
 	if c.API.MaxHeader < 1<<10 {
 		v.add("api.max_header", "is %d bytes: at least 1KiB", c.API.MaxHeader)
 	}
+	if c.API.WriteStall < 100*time.Millisecond {
+		v.add("api.write_stall", "is %v: at least 100ms", c.API.WriteStall)
+	}
 	if c.API.MaxConnections < 1 {
 		v.add("api.max_connections", "is %d: at least 1", c.API.MaxConnections)
 	}
-	if _, err := zerolog.ParseLevel(c.Log.Level); err != nil {
-		v.add("log.level", "%q: use debug, info, warn or error", c.Log.Level)
+	if t := c.API.TLS; t.Cert == "" && t.Key != "" {
+		v.add("api.tls.cert", "is missing: api.tls.key is set, and one needs the other")
+	} else if t.Key == "" && t.Cert != "" {
+		v.add("api.tls.key", "is missing: api.tls.cert is set, and one needs the other")
 	}
+	v.oneOf("log.level", c.Log.Level, LogLevels())
 	v.oneOf("log.format", c.Log.Format, []string{"json", "console"})
 	for i := range c.Pools {
 		c.Pools[i].validate(v, fmt.Sprintf("pools[%d]", i))
@@ -103,16 +101,22 @@ func (c *Config) here(v *faults, environ []string) {
 	for _, f := range []struct {
 		key, path string
 		most      int
+		mend      string
 	}{
-		{"cluster.secret_file", c.Cluster.SecretFile, maxSecrets},
-		{"admin.token_file", c.Admin.TokenFile, 1},
+		{"cluster.secret_file", c.Cluster.SecretFile, maxSecrets, "all routers share it: make it once and copy it to each"},
+		{"admin.token_file", c.Admin.TokenFile, 1, "make it"},
 	} {
 		if _, err := readSecrets(f.path, f.most); err != nil {
 			if errors.Is(err, fs.ErrNotExist) {
-				v.add(f.key, "%s does not exist: make it: openssl rand -hex 32 > %s", f.path, f.path)
+				v.add(f.key, "%s does not exist: %s: (umask 077; openssl rand -hex 32 > %s)", f.path, f.mend, f.path)
 				continue
 			}
 			v.add(f.key, "%v", err)
+		}
+	}
+	if t := c.API.TLS; t.Cert != "" && t.Key != "" {
+		if _, _, err := t.read(); err != nil {
+			v.add("api.tls", "can't be used: %v", err)
 		}
 	}
 	for i := range c.Pools {
@@ -139,7 +143,7 @@ func (f *faults) ports(c *Config) {
 		}
 		other, ok := used[n+next]
 		if ok && (host == other.host || unspecified(host) || unspecified(other.host)) {
-			f.add(key, "port %d is %s's too", n+next, other.key)
+			f.between(key, other.key, "port %d is %s's too", n+next, other.key)
 		}
 		used[n+next] = taken{key, host}
 	}
@@ -166,7 +170,7 @@ func (p *PoolConfig) validate(v *faults, at string) {
 	v.oneOf(at+".policy", p.Policy, Policies())
 	v.oneOf(at+".scale.actuator", p.Scale.Actuator, actuators)
 	if p.Scale.Min < 0 || p.Scale.Max < p.Scale.Min {
-		v.add(at+".scale", "min %d, max %d: needs 0 <= min <= max", p.Scale.Min, p.Scale.Max)
+		v.add(at+".scale", "min %d, max %d: needs 1 <= min <= max", p.Scale.Min, p.Scale.Max)
 	}
 	switch {
 	case p.Scale.Actuator != "process":
@@ -178,6 +182,9 @@ func (p *PoolConfig) validate(v *faults, at string) {
 	p.validateRanks(v, at)
 	if p.Retry.Attempts < 1 {
 		v.add(at+".retry.attempts", "is %d: the first try counts, so at least 1", p.Retry.Attempts)
+	}
+	if p.Heartbeat > 0 && p.Heartbeat < minHeartbeat {
+		v.add(at+".heartbeat", "is %v: at least %v, or 0 for none", p.Heartbeat, minHeartbeat)
 	}
 	if p.Breaker.Failures < 1 {
 		v.add(at+".breaker.failures", "is %d: at least 1", p.Breaker.Failures)
@@ -197,6 +204,9 @@ func (p *PoolConfig) validate(v *faults, at string) {
 	}
 }
 
+// minHeartbeat is the least time between two comments in a waiting stream.
+const minHeartbeat = 100 * time.Millisecond
+
 // maxRanks bounds dp_ranks.
 const maxRanks = 1024
 
@@ -214,9 +224,11 @@ func (p *PoolConfig) validateRanks(v *faults, at string) {
 	}
 }
 
-// unique reports pools that share a name, and models that name two pools.
+// unique reports pools that share a name, models that name two pools, and replicas
+// that stand in two: an address is one replica of one pool.
 func (c *Config) unique(v *faults) {
-	models := map[string]string{} // model name or alias -> pool
+	models := map[string]string{}    // model name or alias -> pool
+	addresses := map[string]string{} // of a replica -> pool's key
 	seen := map[string]bool{}
 	for i := range c.Pools {
 		p := &c.Pools[i]
@@ -235,13 +247,32 @@ func (c *Config) unique(v *faults) {
 			}
 			models[n] = p.Name
 		}
+		for j, r := range p.Replicas {
+			u, err := NormalURL(r.URL)
+			if err != nil {
+				continue
+			}
+			_, address, _ := strings.Cut(u, "://")
+			if other, ok := addresses[address]; ok && other != at {
+				v.add(fmt.Sprintf("%s.replicas[%d].url", at, j), "%s is a replica of %s already: an address is one replica of one pool. "+
+					"Where it serves several models, give it a host name for each", address, other)
+				continue
+			}
+			addresses[address] = at
+		}
 	}
 }
 
 func (f *faults) addr(key, s string) {
 	_, port, err := net.SplitHostPort(s)
 	if err != nil {
-		f.add(key, "%q is not host:port", s)
+		hint := ""
+		if n, err := strconv.Atoi(s); err == nil && n >= 0 && n <= 65535 {
+			if hint = ": write :" + s; key != "listen.api" {
+				hint = ": write 127.0.0.1:" + s // beyond loopback they need a secret
+			}
+		}
+		f.add(key, "%q is not host:port%s", s, hint)
 		return
 	}
 	if n, err := strconv.Atoi(port); err != nil || n < 0 || n > 65535 {
@@ -253,6 +284,13 @@ func (f *faults) oneOf(key, s string, names []string) {
 	if !slices.Contains(names, s) {
 		f.add(key, "%q is unknown: use %s", s, strings.Join(names, ", "))
 	}
+}
+
+// beyond reports whether an address is reached from elsewhere; one that is none is
+// told of otherwise.
+func beyond(addr string) bool {
+	_, _, err := net.SplitHostPort(addr)
+	return err == nil && !loopback(addr)
 }
 
 // loopback reports whether an address to listen on is only reachable from this

@@ -20,7 +20,8 @@
 //   - Responses: max_output_tokens is what max_completion_tokens is elsewhere. Its input, instructions, prompt,
 //     previous_response_id and conversation, and Messages' system and thinking, are only located.
 //   - user, cache_salt and priority of another type count as absent.
-//   - For endpoints that are Other, n, tools, functions and messages are not looked at and the model may be missing.
+//   - For endpoints that are Other, n, tools, functions and messages are not looked at and the model may be missing. Their
+//     bodies may be forms: ParseForm finds the model in them.
 //
 // The package does no I/O and keeps no state; all functions may be called from any goroutine.
 package api

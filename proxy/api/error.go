@@ -143,7 +143,7 @@ func ModelNotFound(model string) *Error {
 func NotFound() *Error {
 	return &Error{
 		Status: http.StatusNotFound, Type: invalidRequest, Code: "unknown_url", Reason: "unknown_path",
-		Message: "There is nothing at this path. See the documentation for the paths of this API.",
+		Message: "There is nothing at this path. This API serves POST /v1/chat/completions, /v1/completions, /v1/embeddings and others that are documented, and GET /v1/models.",
 	}
 }
 
@@ -177,6 +177,21 @@ func UnsupportedMedia(what string) *Error {
 		Status: http.StatusUnsupportedMediaType, Type: invalidRequest, Code: "unsupported_media_type", Reason: "unsupported_media",
 		Message: "The request's " + what + " is not supported. Send application/json in UTF-8.",
 	}
+}
+
+// VersionNotSupported is 505 for a version of HTTP other than 1.0 and 1.1.
+func VersionNotSupported() *Error {
+	return &Error{
+		Status: http.StatusHTTPVersionNotSupported, Type: invalidRequest, Code: "http_version", Reason: "http_version",
+		Message: "This server speaks HTTP/1.1. Put a proxy in front of it for other versions.",
+	}
+}
+
+// UpgradeRefused is 400 for a client that wants to speak WebSocket.
+func UpgradeRefused() *Error {
+	e := BadRequest("", "This server speaks no WebSocket. Send a POST without an Upgrade header.")
+	e.Code, e.Reason = "upgrade_refused", "upgrade_refused"
+	return e
 }
 
 // HeadersTooLarge is 431.

@@ -33,6 +33,7 @@ func (p *parser) run() *Error {
 	}
 	p.r.object = p.at + p.c.Pos()
 	p.r.empty = true
+	places := p.places()
 	var scratch [32]byte
 	for key, ok := p.c.NextField(); ok; key, ok = p.c.NextField() {
 		p.r.empty = false
@@ -45,7 +46,7 @@ func (p *parser) run() *Error {
 			return BadRequest(f.name(), "'"+f.name()+"' stands more than once in the request body. Send it once.")
 		}
 		p.seen |= 1 << f
-		if err := p.read(f); err != nil {
+		if err := p.read(f, places[f]); err != nil {
 			return err
 		}
 	}
@@ -82,8 +83,24 @@ func (p *parser) fieldOf(key []byte) field {
 	return f
 }
 
+// places is where the fields' spans belong, nil for those of which only the value counts.
+func (p *parser) places() [fieldThinking + 1]*Span {
+	r := p.r
+	places := [...]*Span{
+		fieldModel: &r.model, fieldStreamOptions: &r.streamOptions, fieldCacheSalt: &r.cacheSalt,
+		fieldTemplate: &r.Template, fieldTemplateArgs: &r.TemplateArgs, fieldReasoningEffort: &r.ReasoningEffort, fieldDocuments: &r.Documents,
+		fieldTools: &r.Tools, fieldFunctions: &r.Functions, fieldPrompt: &r.Prompt, fieldInput: &r.Prompt,
+		fieldInstructions: &r.Instructions, fieldPrevious: &r.Previous, fieldConversation: &r.Conversation,
+		fieldSystem: &r.System, fieldThinking: &r.Thinking,
+	}
+	if r.Endpoint == Responses {
+		places[fieldPrompt] = &r.Reference
+	}
+	return places
+}
+
 // read reads the value of a field. Faults of syntax stick to the cursor and are reported at the end.
-func (p *parser) read(f field) *Error {
+func (p *parser) read(f field, place *Span) *Error {
 	r := p.r
 	if f == fieldMessages {
 		return p.messages()
@@ -92,13 +109,15 @@ func (p *parser) read(f field) *Error {
 	if v.Kind == scan.None {
 		return nil
 	}
-	span := p.span(v)
+	if place != nil {
+		*place = p.span(v)
+	}
 	switch f {
 	case fieldModel:
 		if v.Kind != scan.String {
 			return BadRequest("model", "'model' must be a string.")
 		}
-		if r.Model, r.model = p.text(v), span; r.Model == "" {
+		if r.Model = p.text(v); r.Model == "" {
 			return BadRequest("model", "'model' must not be empty.")
 		}
 	case fieldStream:
@@ -110,10 +129,10 @@ func (p *parser) read(f field) *Error {
 			return BadRequest("stream", "'stream' must be true or false.")
 		}
 	case fieldStreamOptions:
-		r.streamOptions, p.options = span, v
+		p.options = v
 	case fieldMaxTokens:
 		p.maxTokens = p.positive(v)
-	case fieldMaxCompletionTokens:
+	case fieldMaxCompletionTokens, fieldMaxOutputTokens:
 		p.maxCompletionTokens = p.positive(v)
 	case fieldN:
 		if v.Kind == scan.Null {
@@ -124,7 +143,6 @@ func (p *parser) read(f field) *Error {
 			return BadRequest("n", "'n' must be an integer of at least 1.")
 		}
 	case fieldCacheSalt:
-		r.cacheSalt = span
 		if v.Kind == scan.String {
 			r.CacheSalt = p.text(v)
 		}
@@ -136,61 +154,39 @@ func (p *parser) read(f field) *Error {
 		if n, ok := scan.Int(v.Raw(p.body)); ok && v.Kind == scan.Number {
 			r.Priority, r.HasPriority = int(n), true
 		}
-	case fieldTemplate:
-		r.Template = span
-	case fieldTemplateArgs:
-		r.TemplateArgs = span
-	case fieldReasoningEffort:
-		r.ReasoningEffort = span
-	case fieldDocuments:
-		r.Documents = span
-	case fieldTools:
-		r.Tools = span
-		return p.listOrNull(f, v)
-	case fieldFunctions:
-		r.Functions = span
-		return p.listOrNull(f, v)
-	case fieldPrompt:
-		if r.Endpoint == Responses {
-			r.Reference = span
-		} else {
-			r.Prompt = span
+	case fieldTools, fieldFunctions:
+		if v.Kind != scan.Array && v.Kind != scan.Null {
+			return BadRequest(f.name(), "'"+f.name()+"' must be an array.")
 		}
-	case fieldInput:
-		r.Prompt = span
-	case fieldMaxOutputTokens:
-		p.maxCompletionTokens = p.positive(v)
-	case fieldReasoning:
-		p.reasoning(v)
-	case fieldInstructions:
-		r.Instructions = span
-	case fieldPrevious:
-		r.Previous = span
-	case fieldConversation:
-		r.Conversation = span
-	case fieldSystem:
-		r.System = span
-	case fieldThinking:
-		r.Thinking = span
+	case fieldReasoning: // only the effort changes the prompt
+		if _, effort, _ := p.members(v, "effort"); effort.Kind != scan.None {
+			r.ReasoningEffort = p.span(effort)
+		}
 	}
 	return nil
 }
 
-// reasoning looks for the effort in a response's reasoning: the rest of it does not change the prompt.
-func (p *parser) reasoning(v scan.Value) {
-	if v.Kind != scan.Object {
-		return
-	}
-	raw := v.Raw(p.body)
+// members looks for a name in an object that has been checked before, and returns the first and the last member of that
+// name and whether there is any member at all. Another kind of value has none.
+func (p *parser) members(object scan.Value, name string) (first, last scan.Value, some bool) {
+	raw := object.Raw(p.body)
 	c := scan.New(raw)
-	c.EnterObject()
+	if !c.EnterObject() {
+		return first, last, false
+	}
 	var scratch [32]byte
 	for key, ok := c.NextField(); ok; key, ok = c.NextField() {
-		if effort := c.Skip(); string(key.Text(raw, scratch[:0])) == "effort" {
-			at := p.at + v.Start
-			p.r.ReasoningEffort = Span{at + effort.Start, at + effort.End}
+		v := c.Skip()
+		some = true
+		if string(key.Text(raw, scratch[:0])) != name {
+			continue
+		}
+		v.Start, v.End = object.Start+v.Start, object.Start+v.End
+		if last = v; first.Kind == scan.None {
+			first = v
 		}
 	}
+	return first, last, some
 }
 
 // messages reads the list of messages and checks that each is an object.
@@ -216,13 +212,6 @@ func (p *parser) messages() *Error {
 	return nil
 }
 
-func (p *parser) listOrNull(f field, v scan.Value) *Error {
-	if v.Kind != scan.Array && v.Kind != scan.Null {
-		return BadRequest(f.name(), "'"+f.name()+"' must be an array.")
-	}
-	return nil
-}
-
 // finish checks what needs more than one field.
 func (p *parser) finish() *Error {
 	r := p.r
@@ -244,32 +233,24 @@ func (p *parser) finish() *Error {
 	return BadRequest("stream_options", "'stream_options' must be an object.")
 }
 
-// streamOptions looks for include_usage. The object has been checked before.
+// streamOptions looks for include_usage.
 func (p *parser) streamOptions() *Error {
 	const param = "stream_options.include_usage"
-	start := p.options.Start
-	raw := p.options.Raw(p.body)
-	c := scan.New(raw)
-	c.EnterObject()
-	var scratch [32]byte
-	for key, ok := c.NextField(); ok; key, ok = c.NextField() {
-		v := c.Skip()
-		p.r.streamOptionsFields = true
-		if string(key.Text(raw, scratch[:0])) != "include_usage" {
-			continue
-		}
-		if p.r.includeUsage.Present() {
-			return BadRequest(param, "'include_usage' stands more than once in 'stream_options'. Send it once.")
-		}
-		p.r.includeUsage = Span{p.at + start + v.Start, p.at + start + v.End}
-		switch v.Kind {
-		case scan.True:
-			p.r.IncludeUsage = true
-		case scan.False, scan.Null:
-		default:
-			return BadRequest(param, "'include_usage' must be true or false.")
-		}
+	first, last, some := p.members(p.options, "include_usage")
+	p.r.streamOptionsFields = some
+	switch first.Kind {
+	case scan.None:
+		return nil
+	case scan.True:
+		p.r.IncludeUsage = true
+	case scan.False, scan.Null:
+	default:
+		return BadRequest(param, "'include_usage' must be true or false.")
 	}
+	if last.Start != first.Start {
+		return BadRequest(param, "'include_usage' stands more than once in 'stream_options'. Send it once.")
+	}
+	p.r.includeUsage = p.span(first)
 	return nil
 }
 

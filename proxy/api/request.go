@@ -21,6 +21,19 @@ const (
 	Messages  // Anthropic's Messages: POST /v1/messages, and what counts their tokens
 )
 
+// passedThrough are paths that replicas are asked at as clients name them. The list is
+// closed: engines keep what changes them under such paths, too (/v1/load_lora_adapter),
+// and what keeps state with one replica (/v1/files, /v1/batches) needs more than a model.
+var passedThrough = map[string]bool{
+	"/v1/rerank": true, "/v2/rerank": true, "/rerank": true, "/v1/score": true, "/score": true, "/v1/classify": true, "/classify": true, "/pooling": true,
+	"/tokenize": true, "/detokenize": true, "/generate": true, "/v1/moderations": true, "/v1/images/generations": true,
+	"/v1/audio/transcriptions": true, "/v1/audio/translations": true, "/v1/audio/speech": true,
+}
+
+// PassedThrough reports whether a path, whose endpoint is Other, is served: a replica
+// gets the body as it is, and what it answers is relayed unread but for its usage.
+func PassedThrough(path string) bool { return passedThrough[path] }
+
 // EndpointOf returns the endpoint of a request path, which must be free of query and dot segments.
 func EndpointOf(path string) Endpoint {
 	switch path {
@@ -102,6 +115,7 @@ type Request struct {
 
 	streamOptionsFields bool // stream_options is an object with at least one field
 	empty               bool // the body is an object without fields
+	form                bool // the body is a form: values stand as they are
 }
 
 // Input is the prompt for prefix.Hasher, which need not check it again. It refers to body, which must be the one that

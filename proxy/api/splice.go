@@ -13,6 +13,9 @@ func (r *Request) RenameModel(edits []Edit, name string) []Edit {
 	if !r.model.Present() {
 		return edits
 	}
+	if r.form {
+		return append(edits, Edit{r.model, name})
+	}
 	return append(edits, Edit{r.model, string(scan.AppendQuoted(nil, name))})
 }
 

@@ -28,8 +28,12 @@ func (s *Server) authorised(h http.HandlerFunc) http.HandlerFunc {
 			got, _ := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
 			have := sha256.Sum256([]byte(got))
 			if subtle.ConstantTimeCompare(have[:], want[:]) != 1 {
+				why := "an admin token is needed: give --token or set HEARSAY_TOKEN"
+				if got != "" {
+					why = "the admin token given is not this router's (admin.token_file)"
+				}
 				w.Header().Set("WWW-Authenticate", "Bearer")
-				fail(w, http.StatusUnauthorized, "unauthorized", "an admin token is needed: give --token or set HEARSAY_TOKEN")
+				fail(w, http.StatusUnauthorized, "unauthorized", why)
 				return
 			}
 		}
@@ -56,9 +60,7 @@ func failWrite(w http.ResponseWriter, err error) {
 	var refused *state.Refusal
 	switch {
 	case errors.Is(err, ErrNoLeader):
-		w.Header().Set("Retry-After", "2")
-		fail(w, http.StatusServiceUnavailable, "no_leader",
-			"the cluster has no leader: nothing was changed; requests go on with the last committed facts; see hearsay members")
+		noLeader(w, "nothing was changed; requests go on with the last committed facts; see hearsay members")
 	case errors.Is(err, ErrUnknownOutcome):
 		fail(w, http.StatusGatewayTimeout, "outcome_unknown",
 			"the commit may still come: repeat the call with the same Idempotency-Key")
@@ -74,6 +76,12 @@ func failWrite(w http.ResponseWriter, err error) {
 	default:
 		fail(w, http.StatusInternalServerError, "internal", "the change could not be made: "+err.Error())
 	}
+}
+
+// noLeader says that nothing can be committed at present, and what that means.
+func noLeader(w http.ResponseWriter, so string) {
+	w.Header().Set("Retry-After", "2")
+	fail(w, http.StatusServiceUnavailable, "no_leader", "the cluster has no leader: "+so)
 }
 
 func respond(w http.ResponseWriter, status int, v any) {

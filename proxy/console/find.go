@@ -52,7 +52,7 @@ func at(v *state.View, url string) *state.ReplicaView {
 }
 
 // addedBefore answers for a replica that need not be added, or can't be, because
-// it is there without having been added. One that an operator added is added again:
+// it is there. One that an operator added is only added again if that changes it:
 // that is how it is moved to another pool.
 func addedBefore(w http.ResponseWriter, v *state.View, rep *state.Replica) bool {
 	x := at(v, rep.URL)
@@ -62,11 +62,13 @@ func addedBefore(w http.ResponseWriter, v *state.View, rep *state.Replica) bool 
 	where := ""
 	switch {
 	case x.Source == state.SourceStatic:
-		where = "in the file already"
+		where = "in the configuration already"
 	case x.Source == state.SourceDiscovery:
 		where = "discovered already"
 	case x.Process() != rep.ID:
 		where = "there already, as " + string(x.Process())
+	case added(v, rep):
+		where = "there already"
 	default:
 		return false
 	}
@@ -74,8 +76,15 @@ func addedBefore(w http.ResponseWriter, v *state.View, rep *state.Replica) bool 
 		fail(w, http.StatusConflict, "elsewhere", rep.URL+" is "+where+", in pool "+x.Pool)
 		return true
 	}
-	respond(w, http.StatusOK, Done{Index: v.Facts.Index, Message: rep.URL + " is " + where + ": nothing changed"})
+	unchanged(w, v, rep.URL+" is "+where)
 	return true
+}
+
+// added reports whether the committed facts have just this replica.
+func added(v *state.View, rep *state.Replica) bool {
+	was, ok := v.Facts.Replicas[rep.ID]
+	was.Source = rep.Source
+	return ok && was == *rep
 }
 
 // actuated reports whether an actuator runs a committed replica: it would add what
@@ -89,6 +98,10 @@ func actuated(v *state.View, rep *state.Replica, now time.Time) bool {
 	if x == nil {
 		return false
 	}
-	st, _ := stateOf(v, x, now)
-	return st != stateUnreachable
+	for _, p := range v.Pools {
+		if p.Spec.Name == x.Pool {
+			return x.Sensed(&p.Spec, now) != state.Unreachable
+		}
+	}
+	return false
 }

@@ -17,7 +17,9 @@ func (s *Server) status(w http.ResponseWriter, _ *http.Request) {
 	out := Status{Router: info, UptimeS: info.Uptime.Seconds(), Pools: pools(s.node.View()), Figures: s.node.Figures()}
 	out.Ready, out.Reasons = s.node.Ready()
 	for _, m := range members {
-		out.Members++
+		if m.State != "left" { // it is missed by nobody
+			out.Members++
+		}
 		if m.State == "alive" {
 			out.Alive++
 		}
@@ -25,14 +27,17 @@ func (s *Server) status(w http.ResponseWriter, _ *http.Request) {
 		case m.Degraded != "":
 			out.Warn = append(out.Warn, fmt.Sprintf("router %s: %s", known.of(m.ID), cmp.Or(m.Trouble, m.Degraded)))
 		case m.State == "dead":
-			out.Warn = append(out.Warn, fmt.Sprintf("router %s is dead%s", known.of(m.ID), lastHeard(m.HeardMS)))
+			out.Warn = append(out.Warn, fmt.Sprintf("router %s is dead%s%s", known.of(m.ID), lastHeard(m.HeardMS), more(m.Trouble)))
 		}
 	}
 	if out.Alive < 2 {
 		out.Figures.RowsAgeMS = -1 // nobody's
 	}
+	if !slices.ContainsFunc(out.Pools, func(p Pool) bool { return p.Replicas > 0 }) {
+		out.Figures.ReadingAgeMS = -1
+	}
+	out.Warn = append(out.Warn, awayVoters(info.Raft.Voters, members, known)...)
 	out.Warn = append(out.Warn, info.Warnings...)
-	out.Warn = append(out.Warn, misnamed(s.node.View())...)
 	switch {
 	case info.Raft.ClusterID == "":
 		out.Warn = append(out.Warn, "the cluster is not founded yet: requests are served, edits get 503")
@@ -40,20 +45,50 @@ func (s *Server) status(w http.ResponseWriter, _ *http.Request) {
 		out.Warn = append(out.Warn, "one voter: while it is away edits get 503 (requests flow); three routers make three voters")
 	}
 	if info.Raft.Leader == "" && info.Raft.ClusterID != "" {
-		out.Warn = append(out.Warn, "no leader: requests flow, targets are frozen, writes get 503")
+		out.Warn = append(out.Warn, "no leader: requests flow, targets are frozen, writes get 503; if it lasts see docs/operate.md, section Without a leader")
 	}
 	for _, p := range out.Pools {
 		why := s.node.Hindrance(state.TargetKey{Pool: p.Name, Role: state.RoleBoth})
 		if why != "" && p.Replicas < p.Target {
-			out.Warn = append(out.Warn, fmt.Sprintf("pool %s has %d of %d replicas: %s", p.Name, p.Replicas, p.Target, why))
+			out.Warn = append(out.Warn, fmt.Sprintf("pool %s has %d of %s: %s", p.Name, p.Replicas, replicas(p.Target), why))
 		}
 	}
 	for _, r := range s.replicasOf("") {
-		if r.State != stateReady {
-			out.Warn = append(out.Warn, fmt.Sprintf("replica %s is %s: %s", r.ID, r.State, r.Reason))
+		if state.Condition(r.State).TakesRequests() {
+			continue
 		}
+		warn := fmt.Sprintf("replica %s is %s", r.ID, r.State)
+		if r.Trouble != "" {
+			warn += ": " + r.Trouble
+		}
+		out.Warn = append(out.Warn, warn)
 	}
 	respond(w, http.StatusOK, out)
+}
+
+// awayVoters warns of voters that were stopped in order, or that this router has not
+// met: unlike dead ones they are missed by nobody else, but the next loss of a voter
+// may be the one that stops edits.
+func awayVoters(voters []string, members []Member, known names) (list []string) {
+	for _, id := range voters {
+		how := "has left"
+		switch i := slices.IndexFunc(members, func(m Member) bool { return m.ID == id }); {
+		case i < 0:
+			how = "is not among the members"
+		case members[i].State != "left":
+			continue
+		}
+		name := known.of(id)
+		list = append(list, fmt.Sprintf("voter %s %s: until another router takes its place, fewer losses are borne. Start it again, or: hearsay member remove %s", name, how, name))
+	}
+	return list
+}
+
+func replicas(n int) string {
+	if n == 1 {
+		return "1 replica"
+	}
+	return fmt.Sprintf("%d replicas", n)
 }
 
 // lastHeard says when something last came of a router, if that is known.
@@ -61,7 +96,15 @@ func lastHeard(ms float64) string {
 	if ms < 0 {
 		return ""
 	}
-	return fmt.Sprintf(": nothing came of it for %v", (time.Duration(ms) * time.Millisecond).Round(time.Second))
+	return fmt.Sprintf(": nothing was heard of it for %v", (time.Duration(ms) * time.Millisecond).Round(time.Second))
+}
+
+// more goes on with what else is known, if anything is.
+func more(text string) string {
+	if text == "" {
+		return ""
+	}
+	return "; " + text
 }
 
 func (s *Server) members(w http.ResponseWriter, _ *http.Request) {
@@ -86,7 +129,7 @@ func pools(v *state.View) []Pool {
 			Min: p.Spec.ScaleMin, Max: p.Spec.ScaleMax, Actuator: p.Spec.ScaleActuator,
 		}
 		for _, r := range p.Replicas {
-			if st, _ := stateOf(v, r, now); st == stateReady {
+			if r.Condition(&p.Spec, v.Weights.Of(r.ID), now).TakesRequests() {
 				row.Ready++
 			}
 			l := r.Load()
@@ -96,38 +139,6 @@ func pools(v *state.View) []Pool {
 		out = append(out, row)
 	}
 	return out
-}
-
-// States of a replica as operators see them.
-const (
-	stateReady       = "ready"
-	stateLoading     = "loading"
-	stateUnreachable = "unreachable"
-	stateUnreadable  = "unreadable"
-	stateUnread      = "unread"
-	stateDraining    = "draining"
-	stateEjected     = "ejected"
-)
-
-func stateOf(v *state.View, r *state.ReplicaView, now time.Time) (st, reason string) {
-	w := v.Weights.Of(r.ID)
-	switch {
-	case r.Draining:
-		return stateDraining, r.DrainReason
-	case w.Ejected:
-		return stateEjected, w.Reason
-	case r.ReadingAt.IsZero():
-		return stateUnread, "no reading yet"
-	case r.Reading.Loading:
-		return stateLoading, r.Reading.Err
-	case !r.Reading.OK && r.Reading.Kind != "":
-		return stateUnreadable, r.Reading.Err
-	case !r.Reading.OK:
-		return stateUnreachable, r.Reading.Err
-	case now.Sub(r.ReadingAt) > state.ReadingUseful:
-		return stateUnread, "its reading is old"
-	}
-	return stateReady, ""
 }
 
 func (s *Server) replicas(w http.ResponseWriter, r *http.Request) {
@@ -181,7 +192,8 @@ func (s *Server) replicasOf(pool string) []Replica {
 			if !r.ReadingAt.IsZero() {
 				row.ReadingMS = float64(now.Sub(r.ReadingAt).Microseconds()) / 1e3
 			}
-			row.State, row.Reason = stateOf(v, r, now)
+			is, reason, words := condition(v, p, r, now)
+			row.State, row.Reason, row.Trouble = string(is), reason, words
 			out = append(out, row)
 		}
 	}

@@ -25,7 +25,7 @@ type Raft struct {
 	ClusterID  string   `json:"cluster_id"`
 	Leader     string   `json:"leader"` // empty: none known
 	LeaderName string   `json:"leader_name"`
-	Role       string   `json:"role"` // leader | follower | candidate | learner | stopped
+	Role       string   `json:"role"` // leader | follower | candidate | learner | returning (a voter by its own log, started a moment ago and not called by the leader yet) | stopped
 	Term       uint64   `json:"term"` // 0 on a learner, which takes no part in terms
 	Epoch      uint64   `json:"epoch"`
 	Facts      uint64   `json:"facts_index"`
@@ -41,15 +41,15 @@ type Member struct {
 	Self     bool    `json:"self"`
 	Leader   bool    `json:"leader"`
 	Voter    bool    `json:"voter"`
-	Raft     string  `json:"raft"` // leader | voter | learner; empty: this router, a learner, can't know
+	Raft     string  `json:"raft"` // leader | voter | learner; empty: this router, a learner, can't know, or it is of another cluster
 	API      string  `json:"api"`
 	Cluster  string  `json:"cluster"`
 	Boot     string  `json:"boot"`
 	Mesh     string  `json:"mesh"` // up | down | - for this router
 	HeardMS  float64 `json:"heard_ms"`
-	DelayMS  float64 `json:"delay_ms"` // of gossip to it and back, halved; negative unknown
-	InFlight int64   `json:"in_flight"`
-	Facts    uint64  `json:"facts_index"`
+	DelayMS  float64 `json:"delay_ms"`           // of gossip to it and back, halved; negative unknown
+	InFlight *int64  `json:"in_flight"`          // null: nothing is heard of it
+	Facts    *uint64 `json:"facts_index"`        // null: nothing is heard of it
 	Degraded string  `json:"degraded,omitempty"` // a code: no_stream | udp_blocked | not_member | silent
 	Trouble  string  `json:"trouble,omitempty"`  // the same in words
 }
@@ -98,7 +98,7 @@ type Figures struct {
 	Ratio          float64            `json:"reported_over_predicted"`
 	TTFTErrorP50MS float64            `json:"ttft_error_p50_ms"` // distance between predicted and observed
 	TTFTErrorP99MS float64            `json:"ttft_error_p99_ms"`
-	ReadingAgeMS   float64            `json:"oldest_reading_ms"` // of any replica, now
+	ReadingAgeMS   float64            `json:"oldest_reading_ms"` // of any replica, now; negative: there is none
 	RowsAgeMS      float64            `json:"oldest_rows_ms"`    // of any other router's load, now
 	DelayP50MS     float64            `json:"gossip_delay_p50_ms"`
 	DelayP99MS     float64            `json:"gossip_delay_p99_ms"`
@@ -145,8 +145,9 @@ type Replica struct {
 	Role       string   `json:"role"`
 	Engine     string   `json:"engine"`
 	Source     string   `json:"source"`
-	State      string   `json:"state"`
-	Reason     string   `json:"reason,omitempty"`
+	State      string   `json:"state"`             // docs/metrics.md lists them
+	Reason     string   `json:"reason,omitempty"`  // of an ejection a code: failures | failure_rate | others_failures | trial_failed | ejection_limit
+	Trouble    string   `json:"trouble,omitempty"` // in words, why it is not ready
 	InFlight   int64    `json:"in_flight"`
 	Own        int64    `json:"own_in_flight"`
 	Foreign    int64    `json:"foreign"`
@@ -189,12 +190,16 @@ type Model struct {
 	Alias bool   `json:"alias"`
 }
 
-// Done answers a write that was committed at Index. What this router is asked
+// Done answers a write that was committed: routers whose facts are at Index or later
+// have it. Index is 0 when no facts were changed, but voters. What this router is asked
 // afterwards shows the write, unless Behind says that it has not heard of the
-// commit itself yet. With a Message there was nothing to write, and it says why.
+// commit itself yet. A Message says what is to be known besides, or that nothing
+// changed. Local says that no more was done than on this router; where that was not
+// asked for, the Message says why.
 type Done struct {
 	Index   uint64 `json:"index"`
 	Behind  bool   `json:"behind,omitempty"`
+	Local   bool   `json:"local,omitempty"`
 	Message string `json:"message,omitempty"`
 }
 

@@ -37,6 +37,11 @@ func command(r *http.Request, kind state.CommandKind) state.Command {
 
 func (s *Server) commit(w http.ResponseWriter, r *http.Request, c state.Command) {
 	index, behind, err := s.write.Commit(r.Context(), c)
+	s.done(w, index, behind, err)
+}
+
+// done answers with what came of a commit.
+func (s *Server) done(w http.ResponseWriter, index uint64, behind bool, err error) {
 	if err != nil {
 		failWrite(w, err)
 		return
@@ -59,7 +64,10 @@ func (s *Server) setTarget(w http.ResponseWriter, r *http.Request) {
 	if req.Role != "" {
 		k.Role = state.Role(req.Role)
 	}
+	now, known := v.Facts.Targets[k]
 	switch {
+	case req.Release && req.To == nil && !v.Facts.Holds[k]:
+		unchanged(w, v, "no operator holds the target of pool "+name)
 	case req.Release && req.To == nil:
 		c := command(r, state.CommandRelease)
 		c.Target = k
@@ -69,9 +77,11 @@ func (s *Server) setTarget(w http.ResponseWriter, r *http.Request) {
 	case *req.To < pool.Spec.ScaleMin || *req.To > pool.Spec.ScaleMax:
 		fail(w, http.StatusBadRequest, "invalid", fmt.Sprintf("pool %s has bounds %d to %d (scale.min, scale.max): %d is beyond them",
 			name, pool.Spec.ScaleMin, pool.Spec.ScaleMax, *req.To))
+	case known && now == *req.To && v.Facts.Holds[k] && !failed(v.Facts.LastDecision(k)):
+		unchanged(w, v, fmt.Sprintf("pool %s: target %d, held already", name, now))
 	default:
-		from, ok := v.Facts.Targets[k]
-		if !ok {
+		from := now
+		if !known {
 			from = len(pool.Replicas)
 		}
 		c := command(r, state.CommandSetTarget)
@@ -80,9 +90,26 @@ func (s *Server) setTarget(w http.ResponseWriter, r *http.Request) {
 			ID: "op-" + c.ID, Pool: k.Pool, Role: k.Role, From: from, To: *req.To,
 			Reason: "set by an operator", By: state.ByOperator, At: time.Now().UTC(),
 		}
-		s.commit(w, r, c)
+		index, behind, err := s.write.Commit(r.Context(), c)
+		if err == nil && pool.Spec.ScaleActuator == dryRun {
+			respond(w, http.StatusOK, Done{Index: index, Behind: behind, Message: fmt.Sprintf(
+				"pool %s: target %d, held until --release. Its actuator is %s: the target is recorded, nothing is started or stopped", name, *req.To, dryRun)})
+			return
+		}
+		s.done(w, index, behind, err)
 	}
 }
+
+// unchanged answers an edit of what is so already; so says what is.
+func unchanged(w http.ResponseWriter, v *state.View, so string) {
+	respond(w, http.StatusOK, Done{Index: v.Facts.Index, Message: so + ": nothing changed"})
+}
+
+// dryRun is the actuator that does nothing.
+const dryRun = "dry_run"
+
+// failed reports that a target was given up: setting it again is a new try.
+func failed(d *state.Decision) bool { return d != nil && d.Outcome == state.OutcomeFailed }
 
 func (s *Server) addReplica(w http.ResponseWriter, r *http.Request) {
 	var req ReplicaRequest
@@ -92,6 +119,14 @@ func (s *Server) addReplica(w http.ResponseWriter, r *http.Request) {
 	v := s.node.View()
 	if req.Pool == "" && len(v.Pools) == 1 {
 		req.Pool = v.Pools[0].Spec.Name
+	}
+	if req.Pool == "" {
+		var names []string
+		for _, p := range v.Pools {
+			names = append(names, p.Spec.Name)
+		}
+		fail(w, http.StatusBadRequest, "invalid", "--pool is needed: the pools here are "+strings.Join(names, ", "))
+		return
 	}
 	rep, err := s.operate.Replica(req.Pool, req.URL)
 	if err != nil {
@@ -114,7 +149,7 @@ func (s *Server) removeReplica(w http.ResponseWriter, r *http.Request) {
 		if v.Replica(id) == nil {
 			unknownReplica(w, id)
 		} else {
-			fail(w, http.StatusConflict, "static", string(id)+" stands in the configuration file: take it out there on every router, or drain it")
+			fail(w, http.StatusConflict, "static", string(id)+" stands in the configuration (a file, or --replica of serve): take it out there on every router, or drain it")
 		}
 		return
 	}
@@ -134,6 +169,10 @@ func unknownReplica(w http.ResponseWriter, id state.ReplicaID) {
 func (s *Server) drain(w http.ResponseWriter, r *http.Request)   { s.setDrain(w, r, true) }
 func (s *Server) undrain(w http.ResponseWriter, r *http.Request) { s.setDrain(w, r, false) }
 
+// onlyHere marks the reason of a drain that no other router knows of. It ends by an
+// undrain on the same router, or by a committed one through any.
+const onlyHere = ", on this router alone"
+
 // setDrain commits a drain. Without a leader, or if only this router is meant, it
 // acts here alone and says so.
 func (s *Server) setDrain(w http.ResponseWriter, r *http.Request, on bool) {
@@ -147,33 +186,65 @@ func (s *Server) setDrain(w http.ResponseWriter, r *http.Request, on bool) {
 		unknownReplica(w, id)
 		return
 	}
+	v := s.node.View()
+	was, committed := v.Facts.Draining[id]
+	same := committed && was.By == state.ByOperator && (req.Reason == "" || was.Reason == req.Reason)
 	if req.Reason == "" {
 		req.Reason = "drained by an operator"
 	}
+	if req.Local && !on && committed {
+		fail(w, http.StatusConflict, "drained_everywhere", string(id)+" is drained on all routers: undrain it without --local")
+		return
+	}
+	idle := !on && !committed && !rep.Draining // nothing to end here
 	if req.Local {
-		s.operate.Drain(id, on, req.Reason)
-		respond(w, http.StatusOK, map[string]any{"local": true})
+		s.operate.Drain(id, on, req.Reason+onlyHere)
+		done := Done{Local: true}
+		if idle {
+			done = Done{Message: string(id) + " is not draining here: nothing changed"}
+		}
+		respond(w, http.StatusOK, done)
 		return
 	}
 	c := command(r, state.CommandUndrain)
 	if on {
 		c = command(r, state.CommandDrain)
-		spec := s.node.View().Pool(rep.Pool)
+		spec := v.Pool(rep.Pool)
 		c.Drain = &state.Drain{Reason: req.Reason, By: state.ByOperator}
 		if spec != nil {
 			c.Drain.Deadline = spec.Spec.DrainDeadline
 		}
 	}
 	c.Of = id
+	if on && same && was.Deadline == c.Drain.Deadline {
+		s.operate.Drain(id, false, "")
+		unchanged(w, v, string(id)+" is draining on all routers already")
+		return
+	}
 	index, behind, err := s.write.Commit(r.Context(), c)
 	switch {
 	case err == nil:
 		s.operate.Drain(id, false, "") // the committed word stands for the local one
-		respond(w, http.StatusOK, Done{Index: index, Behind: behind})
+		done := Done{Index: index, Behind: behind}
+		if idle {
+			done.Message = string(id) + " is not draining here: nothing changed, unless other routers had drained it alone"
+		}
+		respond(w, http.StatusOK, done)
+	case errors.Is(err, ErrNoLeader) && committed && on:
+		unchanged(w, v, string(id)+" is draining on all routers already")
+	case errors.Is(err, ErrNoLeader) && committed:
+		noLeader(w, string(id)+" stays drained: what all routers drain ends on all, with a leader")
 	case errors.Is(err, ErrNoLeader):
-		s.operate.Drain(id, on, req.Reason)
-		respond(w, http.StatusAccepted, map[string]any{
-			"local": true, "message": "no leader: done on this router alone; repeat it on the others, or when there is a leader",
+		s.operate.Drain(id, on, req.Reason+onlyHere)
+		now := "takes work again on this router alone"
+		switch {
+		case on:
+			now = "is draining on this router alone"
+		case idle:
+			now = "is not draining here, nothing changed"
+		}
+		respond(w, http.StatusAccepted, Done{
+			Local: true, Message: fmt.Sprintf("no leader: %s %s: repeat it on the others, or when there is a leader", id, now),
 		})
 	default:
 		failWrite(w, err)
@@ -232,12 +303,25 @@ func (s *Server) removeMember(w http.ResponseWriter, r *http.Request) {
 		id = ids[0]
 	}
 	if v := s.node.Info().Raft.Voters; len(v) > 0 && !slices.Contains(v, id) { // a learner knows none
-		fail(w, http.StatusNotFound, "unknown", "no voter "+given+": the voters are "+strings.Join(namesOf(members).all(v), ", "))
+		known := namesOf(members).all(v)
+		why := "no voter " + given + ": the voters are " + strings.Join(known, ", ")
+		if slices.ContainsFunc(v, func(id string) bool { return slices.Contains(known, id) }) {
+			why += " (a router that this one has not met since its start stands there by its id: give that)"
+		}
+		if len(ids) == 1 {
+			why += ". A router without a vote is forgotten by itself: an hour after it died, ten minutes after it left"
+		}
+		fail(w, http.StatusNotFound, "unknown", why)
 		return
 	}
 	c := command(r, state.CommandRemoveMember)
 	c.Router = state.RouterID(id)
-	s.commit(w, r, c)
+	index, behind, err := s.write.Commit(r.Context(), c)
+	var refused *state.Refusal
+	if errors.As(err, &refused) {
+		err = &state.Refusal{Code: refused.Code, Reason: given + ": " + refused.Reason}
+	}
+	s.done(w, index, behind, err)
 }
 
 func (s *Server) logLevel(w http.ResponseWriter, r *http.Request) {

@@ -32,7 +32,7 @@ var probes = []probe{
 	{state.EngineOpenAI, "/health", anything},
 }
 
-var errNoEngine = errors.New("no known engine answers")
+var errNoEngine = errors.New("it answers like no known engine")
 
 // detect tells which kind of engine answers.
 func (s *session) detect() (state.EngineKind, string, error) {

@@ -29,6 +29,7 @@ func samples(body []byte, wanted func(name []byte) bool, yield func(*sample)) {
 		} else {
 			body = nil
 		}
+		line = bytes.TrimLeft(line, " \t")
 		end := 0
 		for end < len(line) && inName(line[end]) {
 			end++

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"math"
+	"regexp"
 	"testing"
 	"time"
 
@@ -164,9 +165,16 @@ func FuzzReadings(f *testing.F) {
 	})
 }
 
+// nameInBraces is how names are written that are none of the classic ones, as
+// {"a.b"} 1. No engine has such a name, so they are not read.
+var nameInBraces = regexp.MustCompile(`(?m)^[ \t]*\{`)
+
 // sameAsLibrary compares samples with the Prometheus parser where that one accepts
 // the whole exposition.
 func sameAsLibrary(t *testing.T, b []byte) {
+	if nameInBraces.Match(b) {
+		return
+	}
 	parser := expfmt.NewTextParser(model.UTF8Validation)
 	fams, err := parser.TextToMetricFamilies(bytes.NewReader(b))
 	if err != nil {

@@ -113,6 +113,32 @@ func (rd *Reader) Read(ctx context.Context, ranks []state.Replica) []state.Readi
 	return s.out
 }
 
+// noAnswer is an error with which no answer came, or not all of it.
+type noAnswer struct{ error }
+
+func (e noAnswer) Unwrap() error { return e.error }
+
+// answered reports whether an error is about an answer. A gateway's word that it
+// reached nobody is none.
+func answered(err error) bool {
+	switch statusOf(err) {
+	case http.StatusBadGateway, http.StatusGatewayTimeout:
+		return false
+	}
+	return !errors.As(err, &noAnswer{})
+}
+
+// advice says what may mend it that an engine answers and can't be read.
+func advice(err error) string {
+	switch statusOf(err) {
+	case http.StatusUnauthorized, http.StatusForbidden:
+		return ": does its pool need an api_key_env?"
+	case 0, http.StatusBadRequest, http.StatusNotFound, http.StatusMethodNotAllowed, http.StatusNotImplemented:
+		return ": if it has no metrics, set its pool's engine to openai"
+	}
+	return ""
+}
+
 // gone reports whether an error means that the process is not there, starts anew, or
 // is no longer what it was. A busy one that does not answer in time is none of that.
 func gone(err error) bool {
@@ -192,6 +218,9 @@ func (s *session) finish(r *state.Reading, kind state.EngineKind) {
 	// means only that it can't be read.
 	r.Loading = loading || statusOf(err) == http.StatusServiceUnavailable
 	r.Refused = errors.Is(err, syscall.ECONNREFUSED)
+	if r.Answered = !r.Loading && answered(err); r.Answered {
+		r.Err += advice(err)
+	}
 }
 
 // ask fetches a path and notes the engine's clock.
@@ -217,7 +246,7 @@ func (s *session) get(ctx context.Context, path string) (body []byte, date time.
 	}
 	resp, err := s.rd.client.Do(req)
 	if err != nil {
-		return nil, date, err
+		return nil, date, noAnswer{err}
 	}
 	defer func() { _ = resp.Body.Close() }()
 	if t, err := http.ParseTime(resp.Header.Get("Date")); err == nil {
@@ -226,7 +255,7 @@ func (s *session) get(ctx context.Context, path string) (body []byte, date time.
 	size := min(max(0, resp.ContentLength), maxBody)
 	body, err = readAll(io.LimitReader(resp.Body, maxBody), int(size))
 	if err != nil {
-		return nil, date, err
+		return nil, date, noAnswer{err}
 	}
 	if resp.StatusCode != http.StatusOK {
 		return nil, date, errStatus(resp.StatusCode)

@@ -231,6 +231,7 @@ func TestReadGeneric(t *testing.T) {
 	for name, change := range map[string]func(*server){
 		"health":            func(s *server) { s.paths["/health"] = "ok" },
 		"models only":       func(s *server) { s.paths["/v1/models"] = `{"data":[]}` },
+		"neither":           func(*server) {},
 		"wants another key": func(s *server) { s.status["/v1/models"] = 401 },
 		"asked too often":   func(s *server) { s.status["/v1/models"] = 429 },
 	} {
@@ -238,10 +239,7 @@ func TestReadGeneric(t *testing.T) {
 			t.Errorf("%s: %+v", name, r)
 		}
 	}
-	if r := f("nothing there", func(*server) {}); r.OK || r.Loading {
-		t.Errorf("nothing there: %+v", r)
-	}
-	if r := f("broken", func(s *server) { s.status[""] = 500 }); r.OK || r.Loading {
+	if r := f("broken", func(s *server) { s.status[""] = 500 }); r.OK || r.Loading || !r.Answered {
 		t.Errorf("broken: %+v", r)
 	}
 	if r := f("not ready", func(s *server) { s.status["/health"] = 503 }); r.OK || !r.Loading {
@@ -273,6 +271,32 @@ func TestUnreadableIsNotIdle(t *testing.T) {
 			t.Errorf("%s refused: %+v", kind, r)
 		}
 	}
+}
+
+// A server that answers can be reached, though it can't be read: people are told
+// apart, and what may mend it.
+func TestAnsweredIsNotUnreachable(t *testing.T) {
+	f := func(name string, kind state.EngineKind, answered bool, said string, change func(*server)) {
+		t.Helper()
+		s := serve(t, map[string]string{})
+		change(s)
+		ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+		defer cancel()
+		r := newReader(t).Read(ctx, []state.Replica{{ID: "a", URL: s.URL, Engine: kind}})[0]
+		if r.OK || r.Loading || r.Answered != answered || r.Err != said {
+			t.Errorf("%s: %+v, want %q", name, r, said)
+		}
+	}
+	const hint = ": if it has no metrics, set its pool's engine to openai"
+	all := func(status int) func(*server) { return func(s *server) { s.status[""] = status } }
+	f("no path that is known", state.EngineAuto, true, "it answers like no known engine"+hint, all(0))
+	f("500 to everything", state.EngineAuto, true, "it answers like no known engine"+hint, all(500))
+	f("no metrics", state.EngineVLLM, true, "engine answered status 404"+hint, all(0))
+	f("other metrics", state.EngineVLLM, true, "no known metric in 5 bytes"+hint, func(s *server) { s.paths["/metrics"] = "up 1\n" })
+	f("locked", state.EngineVLLM, true, "engine answered status 401: does its pool need an api_key_env?", all(401))
+	f("broken", state.EngineVLLM, true, "engine answered status 500", all(500))
+	f("a gateway that reaches nobody", state.EngineVLLM, false, "engine answered status 502", all(502))
+	f("silent", state.EngineVLLM, false, "timed out", func(s *server) { s.hang["/metrics"] = true })
 }
 
 func TestCredentialIsSent(t *testing.T) {

@@ -255,7 +255,9 @@ func (s *session) readSlots(asked *bool) error {
 // healthPaths tell whether a server of which nothing else is known lives.
 var healthPaths = []string{"/health", "/v1/models"}
 
-// readGeneric finds out whether a server lives: all figures stay unknown.
+// readGeneric finds out whether a server lives: all figures stay unknown. One that was
+// found to have such a path must answer there; of one that is configured as a server
+// without metrics any answer will do.
 func (s *session) readGeneric() error {
 	paths := healthPaths
 	if s.p.health != "" {
@@ -274,6 +276,9 @@ func (s *session) readGeneric() error {
 			s.p.health = path
 		}
 		return err
+	}
+	if k := s.ranks[0].Engine; s.p.health == "" && (k == state.EngineOpenAI || k == state.EngineAnthropic) {
+		return nil
 	}
 	return err
 }

@@ -9,7 +9,7 @@ import (
 const MaxEvent = 16 << 20
 
 // keepBuffer is the largest buffer kept once it is empty, bytes.
-const keepBuffer = 64 << 10
+const keepBuffer = 8 << 10
 
 // ErrTooLong is returned for an event longer than MaxEvent. The stream can't be followed any further and must not be
 // ended as if it were whole.
@@ -168,7 +168,10 @@ func (f *Framer) End() []byte {
 
 // Between says whether the bytes handed back so far end between two events, so that a further event can be written
 // behind them. With DropUsage they always do.
-func (f *Framer) Between() bool { return f.opts.DropUsage || len(f.held) == f.consumed }
+func (f *Framer) Between() bool { return f.opts.DropUsage || f.Pending() == 0 }
+
+// Pending is how many of the bytes received belong to an event that is not complete.
+func (f *Framer) Pending() int { return len(f.held) - f.consumed }
 
 // release lets go of what the last call returned.
 func (f *Framer) release() {

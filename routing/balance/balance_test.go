@@ -139,17 +139,21 @@ func TestMetrics(t *testing.T) {
 	w.report(0, failed, failed, failed)
 	w.step(0)
 	const want = `
-# HELP hearsay_replica_state 1 for the state that the replica is in, as this router sees it.
+# HELP hearsay_replica_state 1 for the state that the replica is in, as this router sees it, else 0: ready, slow_start, busy, failing, half_open, ejected, draining, loading, unread, unreachable, unreadable, wrong_model.
 # TYPE hearsay_replica_state gauge
 hearsay_replica_state{replica="r0",state="busy"} 0
 hearsay_replica_state{replica="r0",state="draining"} 0
 hearsay_replica_state{replica="r0",state="ejected"} 1
+hearsay_replica_state{replica="r0",state="failing"} 0
 hearsay_replica_state{replica="r0",state="half_open"} 0
 hearsay_replica_state{replica="r0",state="loading"} 0
+hearsay_replica_state{replica="r0",state="ready"} 0
 hearsay_replica_state{replica="r0",state="slow_start"} 0
 hearsay_replica_state{replica="r0",state="unreachable"} 0
-hearsay_replica_state{replica="r0",state="up"} 0
-# HELP hearsay_skew_ratio Longest over mean estimated queue of the pool's replicas; 1 is even, 0 unknown.
+hearsay_replica_state{replica="r0",state="unread"} 0
+hearsay_replica_state{replica="r0",state="unreadable"} 0
+hearsay_replica_state{replica="r0",state="wrong_model"} 0
+# HELP hearsay_skew_ratio Longest over mean estimated queue of the pool's replicas, in seconds and smoothed over 5 s; 1 is even, or a mean below 5 ms; 0 unknown.
 # TYPE hearsay_skew_ratio gauge
 hearsay_skew_ratio{pool="chat"} 0
 `

@@ -22,6 +22,7 @@ type breaker struct {
 	opens    int       // ejections in a row, for the back-off
 	baseline uint32    // of OthersFailures: what was known when the breaker closed is old news
 	reason   string
+	share    float64 // of recent requests that failed, when that was last the reason
 
 	slowFrom time.Time // slow start began; zero: none
 	seen     bool      // slow start was considered when it was first seen
@@ -44,14 +45,6 @@ const (
 	// share of them failed.
 	rateSamples = 10
 	rateBad     = 0.5
-)
-
-// Reasons of ejections.
-const (
-	reasonFailures = "failures"
-	reasonRate     = "failure_rate"
-	reasonOthers   = "others_failures"
-	reasonTrial    = "trial_failed"
 )
 
 func failures(s *state.PoolSpec) uint32 {
@@ -81,7 +74,7 @@ func maxEjected(s *state.PoolSpec, n int) int {
 func (b *breaker) failing(t *tally, r *state.ReplicaView, spec *state.PoolSpec, now time.Time) string {
 	limit := failures(spec)
 	if t.fails >= limit {
-		return reasonFailures
+		return state.ReasonFailures
 	}
 	b.baseline = min(b.baseline, r.OthersFailures)
 	proof := t.lastOK
@@ -90,10 +83,11 @@ func (b *breaker) failing(t *tally, r *state.ReplicaView, spec *state.PoolSpec, 
 	}
 	proven := t.fails == 0 && !proof.IsZero() && now.Sub(proof) < ownProof
 	if !proven && t.fails+(r.OthersFailures-b.baseline) >= limit {
-		return reasonOthers
+		return state.ReasonOthersFailures
 	}
 	if n := t.ok + t.bad; n >= rateSamples && t.bad > rateBad*n && t.fails > 0 {
-		return reasonRate
+		b.share = t.bad / n
+		return state.ReasonFailureRate
 	}
 	return ""
 }
@@ -125,7 +119,7 @@ func (b *breaker) advance(t *tally, r *state.ReplicaView, spec *state.PoolSpec, 
 		case proven:
 			b.close(t, r, now)
 		case t.lastFailed.After(b.since):
-			b.eject(reasonTrial, spec, now)
+			b.eject(state.ReasonTrialFailed, spec, now)
 		}
 	}
 }

@@ -29,6 +29,16 @@ func TestWhatEjects(t *testing.T) {
 		failed, failed, ok, failed, failed, ok, failed, failed, ok, failed, failed)
 }
 
+// What ejected a replica by its failure rate is told with the rate.
+func TestAnEjectionByRateTellsTheShare(t *testing.T) {
+	w := newWorld(t, 4)
+	w.report(0, failed, failed, ok, failed, failed, ok, failed, failed, ok, failed, failed)
+	w.step(0)
+	if x := w.weight(0); x.Reason != state.ReasonFailureRate || x.FailedShare < 0.72 || x.FailedShare > 0.74 { // 8 of 11
+		t.Errorf("weight %+v", x)
+	}
+}
+
 // C16, phase 3, and C18: back only by a trial that succeeds.
 func TestTheWayBack(t *testing.T) {
 	w := newWorld(t, 4)
@@ -110,6 +120,26 @@ func TestTheBackOffIsBoundedAndStartsOver(t *testing.T) {
 	if got := w.weight(0).Until.Sub(w.now); got != 10*time.Second {
 		t.Errorf("after two calm minutes an ejection lasts %v", got)
 	}
+}
+
+// An engine of another model takes nobody's place: with it alone beside, the only
+// replica of the pool's model stays in, and is found to be back by the next request.
+func TestEnginesOfAnotherModelDoNotCount(t *testing.T) {
+	wrong := func(r *state.Reading) { r.WrongModel = "llama" }
+	w := newWorld(t, 2)
+	w.read(1, wrong)
+	w.report(0, failed, failed, failed)
+	w.step(0)
+	w.want("one of the model, one of another", "busy")
+	if x := w.weight(0); x.Reason != state.ReasonEjectionLimit {
+		t.Errorf("weight %+v", x)
+	}
+	w = newWorld(t, 2)
+	w.read(0, wrong)
+	w.read(1, wrong)
+	w.report(0, failed, failed, failed)
+	w.step(0)
+	w.want("both of another: they are all there is", "ejected", "up")
 }
 
 func TestHowManyMayBeEjected(t *testing.T) {

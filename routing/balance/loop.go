@@ -205,7 +205,7 @@ func (l *Loop) weight(m *member, mem *memory, before phase, now time.Time) state
 	b := &m.breaker
 	x := state.Weight{
 		Slow: b.slow(l.cfg.SlowStart, now), BusyUntil: m.tally.busyUntil, Failures: m.tally.fails,
-		Reason: b.reason, Until: b.until,
+		Reason: b.reason, FailedShare: b.share, Until: b.until,
 	}
 	switch b.phase {
 	case open:
@@ -219,7 +219,7 @@ func (l *Loop) weight(m *member, mem *memory, before phase, now time.Time) state
 		}
 	}
 	if m.over {
-		x.Reason = "ejection_limit"
+		x.Reason = state.ReasonEjectionLimit
 		if until := now.Add(overPenalty); until.After(x.BusyUntil) {
 			x.BusyUntil = until
 		}

@@ -54,13 +54,14 @@ func plan(spec *state.PoolSpec, members []*member, panicked bool, last, now time
 	var p poolPlan
 	var want []*member
 	n, healthy := 0, 0
+	others := slices.ContainsFunc(members, func(m *member) bool { return !m.view.OfWrongModel(spec, now) })
 	for _, m := range members {
 		m.over = false
 		m.tally.decay(now)
 		m.tally.age(m.view, now)
 		m.breaker.advance(&m.tally, m.view, spec, panicked, now)
-		if m.view.Draining {
-			continue
+		if m.view.Draining || others && m.view.OfWrongModel(spec, now) {
+			continue // not in traffic, and no stand-in for those that are
 		}
 		n++
 		switch {

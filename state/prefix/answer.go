@@ -116,11 +116,11 @@ func (h *Hasher) AnswerItem(raw []byte) {
 	}
 	h.checked = false
 	c := scan.New(raw)
-	if h.kind == Responses {
-		h.item(&c, raw)
-	} else {
-		h.block(&c, raw, 1)
+	depth := 0
+	if h.kind == Messages {
+		depth = 1
 	}
+	h.element(&c, raw, depth)
 	if c.End() != nil {
 		h.answer.broken = true
 	}

@@ -33,21 +33,7 @@ func (h *Hasher) anthropic(in Input) error {
 		h.markEnd()
 		return nil
 	}
-	c := h.cursor(in.Messages)
-	if !c.EnterArray() {
-		v := c.Skip()
-		if err := c.End(); err != nil {
-			return err
-		}
-		h.other(in.Messages, v)
-		h.markEnd()
-		return nil
-	}
-	for c.NextElem() {
-		h.blockMessage(&c, in.Messages)
-	}
-	h.noteAt(in.Messages, c.Pos()-1)
-	return c.End()
+	return h.list(in.Messages, "")
 }
 
 // blockTools hashes tools as JSON text without their cache_control. A member of that name deeper inside is a part of a
@@ -92,11 +78,11 @@ func (h *Hasher) system(raw []byte) error {
 	h.beginMessage("system")
 	if c.EnterArray() {
 		for c.NextElem() {
-			h.block(&c, raw, 1)
+			h.element(&c, raw, 1)
 			h.markEnd()
 		}
 	} else {
-		h.block(&c, raw, 1)
+		h.element(&c, raw, 1)
 		h.markEnd()
 	}
 	h.noteAt(raw, c.Pos()-1)
@@ -104,145 +90,46 @@ func (h *Hasher) system(raw []byte) error {
 	return c.End()
 }
 
-func (h *Hasher) blockMessage(c *scan.Cursor, doc []byte) {
-	if !c.EnterObject() {
-		if v := c.Skip(); v.Kind != scan.None {
-			h.noteAt(doc, v.Start)
-			h.frame(frameMessage)
-			h.other(doc, v)
-			h.endMessage()
-		}
-		return
-	}
-	start := c.Pos() - 1
-	var role, content scan.Value
-	var scratch [32]byte
-	for key, ok := c.NextField(); ok; key, ok = c.NextField() {
-		v := c.Skip()
-		switch string(key.Text(doc, scratch[:0])) {
-		case "role":
-			role = v
-		case "content":
-			content = v
-		}
-	}
-	if c.Err() != nil {
-		return
-	}
-	h.noteAt(doc, start)
-	h.frame(frameMessage)
-	h.stringOrOther(doc, role)
-	h.frame(frameEnd)
-	h.blocks(doc, content, 1)
-	h.noteAt(doc, c.Pos()-1)
-	h.endMessage()
-}
-
-// blocks hashes content: a string, a list of blocks, or whatever else was sent.
-func (h *Hasher) blocks(doc []byte, v scan.Value, depth int) {
-	if v.Kind != scan.Array {
-		h.content(doc, v)
-		return
-	}
-	raw := v.Raw(doc)
-	c := h.cursor(raw)
-	c.EnterArray()
-	for c.NextElem() {
-		h.block(&c, raw, depth)
-	}
-	h.noteAt(raw, c.Pos()-1)
-}
-
 // block hashes one element of content.
-func (h *Hasher) block(c *scan.Cursor, doc []byte, depth int) {
-	in := *c
-	if !c.EnterObject() {
-		if v := c.Skip(); v.Kind == scan.String {
-			h.text(doc, v)
-		} else {
-			h.other(doc, v)
-		}
-		return
-	}
-	start := c.Pos() - 1
-	var kind, text, source, title, context, name, input, content, failed scan.Value
-	var scratch [32]byte
-	for key, ok := c.NextField(); ok; key, ok = c.NextField() {
-		v := c.Skip()
-		switch string(key.Text(doc, scratch[:0])) {
-		case "type":
-			kind = v
-		case "text":
-			text = v
-		case "source":
-			source = v
-		case "title":
-			title = v
-		case "context":
-			context = v
-		case "name":
-			name = v
-		case "input":
-			input = v
-		case "content":
-			content = v
-		case "is_error":
-			failed = v
-		}
-	}
-	if c.Err() != nil {
-		return
-	}
-	size := c.Pos() - start
-	h.noteAt(doc, start)
-	var what []byte
-	if kind.Kind == scan.String {
-		what = kind.Text(doc, scratch[:0])
-	}
-	switch string(what) {
+func (h *Hasher) block(doc []byte, e *element, depth int) {
+	h.noteAt(doc, e.whole.Start)
+	switch string(e.typed(doc)) {
 	case "text":
-		if text.Kind == scan.String {
-			h.text(doc, text)
+		if e.text.Kind == scan.String {
+			h.text(doc, e.text)
 			return
 		}
 	case "thinking", "redacted_thinking":
 		return
 	case "image":
-		h.beginDigest('i')
-		h.object(&in, doc, cacheControl)
-		h.noteAt(doc, start)
-		h.endDigest(imageTokens)
+		h.media(doc, e.whole, 'i', imageTokens, cacheControl)
 		return
 	case "document":
-		if depth < maxBlockDepth && h.document(doc, source, title, context, depth) {
-			return
+		if depth >= maxBlockDepth || !h.document(doc, e, depth) {
+			h.media(doc, e.whole, 'f', fileTokens, cacheControl)
 		}
-		h.beginDigest('f')
-		h.object(&in, doc, cacheControl)
-		h.noteAt(doc, start)
-		h.endDigest(fileTokens)
 		return
 	case "tool_use":
 		h.frame(frameCall)
-		h.stringOrOther(doc, name)
+		h.stringOrOther(doc, e.name)
 		h.frame(frameEnd)
-		h.arguments(doc, input)
-		h.noteAt(doc, c.Pos()-1)
+		h.arguments(doc, e.input)
+		h.noteAt(doc, e.whole.End-1)
 		h.frame(frameEnd)
 		return
 	case "tool_result":
 		if depth < maxBlockDepth {
 			h.frame(frameResult)
-			if failed.Kind == scan.True {
+			if e.failed.Kind == scan.True {
 				h.frame(frameFailed)
 			}
-			h.blocks(doc, content, depth+1)
-			h.noteAt(doc, c.Pos()-1)
+			h.content(doc, e.content, depth+1)
+			h.noteAt(doc, e.whole.End-1)
 			h.frame(frameEnd)
 			return
 		}
 	}
-	h.unknown(&in, doc, start, size, cacheControl)
+	h.unknown(doc, e.whole, cacheControl)
 }
 
 // arguments hashes what a tool is called with; nothing and null are an empty object.
@@ -257,41 +144,28 @@ func (h *Hasher) arguments(doc []byte, v scan.Value) {
 var noArguments = []byte("{}")
 
 // document hashes a document that is given as text or as parts, and returns false for any other.
-func (h *Hasher) document(doc []byte, source, title, context scan.Value, depth int) bool {
-	if source.Kind != scan.Object {
+func (h *Hasher) document(doc []byte, e *element, depth int) bool {
+	if e.source.Kind != scan.Object {
 		return false
 	}
-	raw := source.Raw(doc)
+	raw := e.source.Raw(doc)
 	c := h.cursor(raw)
-	c.EnterObject()
-	var kind, data, content scan.Value
-	var scratch [32]byte
-	for key, ok := c.NextField(); ok; key, ok = c.NextField() {
-		v := c.Skip()
-		switch string(key.Text(raw, scratch[:0])) {
-		case "type":
-			kind = v
-		case "data":
-			data = v
-		case "content":
-			content = v
-		}
-	}
-	if kind.Kind != scan.String {
+	var source element
+	if source.read(&c, raw); source.kind.Kind != scan.String {
 		return false
 	}
-	inner := kind.Inner(raw)
-	isText := bytes.Equal(inner, []byte("text")) && data.Kind == scan.String
-	if !isText && (!bytes.Equal(inner, []byte("content")) || !present(content)) {
+	inner := source.kind.Inner(raw)
+	isText := bytes.Equal(inner, []byte("text")) && source.data.Kind == scan.String
+	if !isText && (!bytes.Equal(inner, []byte("content")) || !present(source.content)) {
 		return false
 	}
 	h.frame(frameDocument)
-	h.value(doc, title, frameName)
-	h.value(doc, context, frameContent)
+	h.value(doc, e.title, frameName)
+	h.value(doc, e.context, frameContent)
 	if isText {
-		h.text(raw, data)
+		h.text(raw, source.data)
 	} else {
-		h.blocks(raw, content, depth+1)
+		h.content(raw, source.content, depth+1)
 	}
 	h.frame(frameEnd)
 	return true

@@ -322,7 +322,8 @@ func FuzzMarks(f *testing.F) {
 	for _, s := range []string{
 		`"x"`, `[{"role":"user","content":[{"type":"input_text","text":"x"},{"type":"input_image","image_url":"x"}]},{"type":"function_call","name":"f","arguments":"{}"},{"type":"function_call_output","output":"x"},{"type":"reasoning"},{"type":"x","id":"1"}]`,
 		`[{"role":"user","content":[{"type":"tool_use","name":"f","input":{"a":"\ud83c\udf0d"}},{"type":"tool_result","content":[{"type":"document","source":{"type":"content","content":[{"type":"image","cache_control":{}}]}}]}]}]`,
-		`{"a":"\ud83c\ud83c\u0022"}`, `[{"cache_control":1,"x":{"cache_control":2}}]`,
+		`[{"role":"user","content":[{"type":"tool_use","name":"f","input":{ "a" : "` + strings.Repeat(`x \"y\"\n\u4e00 `, 20) + `" }}]}]`,
+		`[` + strings.Repeat("123, 7 ,", 40) + `0]`, `{"a":"\ud83c\ud83c\u0022"}`, `[{"cache_control":1,"x":{"cache_control":2}}]`,
 	} {
 		f.Add([]byte(s), uint8(3))
 		f.Add([]byte(s), uint8(4))
@@ -337,14 +338,23 @@ func FuzzMarks(f *testing.F) {
 				t.Fatalf("hasher says %v, cursor %v", err, c.Err())
 			}
 		}
-		h.AnswerText(raw)
-		h.BeginAnswer("assistant")
-		h.AnswerText(raw)
-		h.AnswerCall(raw)
-		h.AnswerArguments(raw)
-		h.AnswerPart()
-		h.AnswerItem(raw)
-		h.EndAnswer(nil)
+		slow := Hasher{probe: &probe{}} // which takes everything piece by piece
+		if want, _ := slow.Marks(nil, Seed{Model: "m"}, in); fmt.Sprint(first) != fmt.Sprint(want) {
+			t.Fatalf("marks %v, piece by piece %v", first, want)
+		}
+		answer := func(h *Hasher) []Mark {
+			h.AnswerText(raw)
+			h.BeginAnswer("assistant")
+			h.AnswerText(raw)
+			h.AnswerCall(raw)
+			h.AnswerArguments(raw)
+			h.AnswerPart()
+			h.AnswerItem(raw)
+			return h.EndAnswer(nil)
+		}
+		if got, want := answer(&h), answer(&slow); fmt.Sprint(got) != fmt.Sprint(want) {
+			t.Fatalf("an answer's marks %v, piece by piece %v", got, want)
+		}
 		again, _ := h.Marks(nil, Seed{Model: "m"}, in)
 		if fmt.Sprint(first) != fmt.Sprint(again) {
 			t.Fatal("a used hasher makes other marks")

@@ -21,7 +21,7 @@ const squeezeBytes = 128
 func (j *jsonText) whole() bool { return !j.inside && j.n == 0 }
 
 // json hashes the text of a valid JSON value without the white space between its tokens and with strings decoded. A
-// quote inside a string is preceded by 0xFE, which no string holds, so that it closes nothing.
+// quote inside a string is preceded by scan.InnerQuote, so that it closes nothing.
 func (h *Hasher) json(raw []byte) {
 	h.plainJSON = jsonText{}
 	h.jsonPiece(&h.plainJSON, raw)
@@ -92,7 +92,9 @@ func (h *Hasher) jsonString(j *jsonText, raw []byte) []byte {
 		}
 		h.note(raw)
 		h.putEscape(raw[:n])
-		raw = raw[n:]
+		if raw = raw[n:]; len(raw) > 0 && raw[0] != '\\' {
+			return raw // to what reads blocks
+		}
 	}
 	return nil
 }
@@ -123,7 +125,7 @@ func (h *Hasher) putEscape(raw []byte) {
 	}
 	n, _ := scan.Decode(h.buf[h.n:], raw)
 	if n == 1 && h.buf[h.n] == '"' {
-		h.buf[h.n] = 0xFE
+		h.buf[h.n] = scan.InnerQuote
 		h.buf[h.n+1] = '"'
 		n = 2
 	}
@@ -163,6 +165,17 @@ func isHalf(hex []byte, from byte) bool {
 		return from == 'C'
 	}
 	return false
+}
+
+// without hashes the text of an object as json would hash it without the members of these names.
+func (h *Hasher) without(doc []byte, v scan.Value, names ...string) {
+	raw := v.Raw(doc)
+	if len(names) == 0 {
+		h.json(raw)
+		return
+	}
+	c := h.cursor(raw)
+	h.object(&c, raw, names...)
 }
 
 // object hashes the object c stands before as json would hash it without the members of these names.

@@ -22,70 +22,38 @@ const (
 )
 
 // part hashes one element of a content list.
-func (h *Hasher) part(c *scan.Cursor, doc []byte) {
-	if !c.EnterObject() {
-		if v := c.Skip(); v.Kind == scan.String {
-			h.text(doc, v) // some engines take plain strings as parts
-		} else {
-			h.other(doc, v)
-		}
-		return
-	}
-	whole := scan.Value{Kind: scan.Object, Start: c.Pos() - 1}
-	var kind, text scan.Value
-	var scratch [32]byte
-	for key, ok := c.NextField(); ok; key, ok = c.NextField() {
-		v := c.Skip()
-		switch string(key.Text(doc, scratch[:0])) {
-		case "type":
-			kind = v
-		case "text":
-			text = v
-		}
-	}
-	if c.Err() != nil {
-		return
-	}
-	whole.End = c.Pos()
-	var name []byte
-	if kind.Kind == scan.String {
-		name = kind.Text(doc, scratch[:0])
-	}
-	switch string(name) {
+func (h *Hasher) part(doc []byte, e *element) {
+	switch string(e.typed(doc)) {
 	case "text", "input_text", "output_text":
-		if text.Kind == scan.String {
-			h.text(doc, text)
+		if e.text.Kind == scan.String {
+			h.text(doc, e.text)
 			return
 		}
 	case "image_url", "input_image", "image":
 		tokens := imageTokens
-		if whole.End-whole.Start < 4096 && bytes.Contains(whole.Raw(doc), []byte(`"low"`)) {
+		if e.whole.End-e.whole.Start < 4096 && bytes.Contains(e.whole.Raw(doc), []byte(`"low"`)) {
 			tokens = imageLowTokens
 		}
-		h.media(doc, whole, 'i', tokens)
+		h.media(doc, e.whole, 'i', tokens)
 		return
 	case "input_audio", "audio_url", "audio":
-		h.media(doc, whole, 'a', audioTokens)
+		h.media(doc, e.whole, 'a', audioTokens)
 		return
 	case "video_url", "video":
-		h.media(doc, whole, 'v', videoTokens)
+		h.media(doc, e.whole, 'v', videoTokens)
 		return
 	case "file", "input_file":
-		h.media(doc, whole, 'f', fileTokens)
+		h.media(doc, e.whole, 'f', fileTokens)
 		return
 	}
-	if whole.End-whole.Start > inlineBytes {
-		h.media(doc, whole, 'o', fileTokens)
-		return
-	}
-	h.other(doc, whole)
+	h.unknown(doc, e.whole)
 }
 
-// media hashes a part by the digest of its JSON text, and counts it as that many tokens.
-func (h *Hasher) media(doc []byte, v scan.Value, kind byte, tokens int) {
+// media hashes a part by the digest of its JSON text without those members, and counts it as that many tokens.
+func (h *Hasher) media(doc []byte, v scan.Value, kind byte, tokens int, without ...string) {
 	h.noteAt(doc, v.Start)
 	h.beginDigest(kind)
-	h.json(v.Raw(doc))
+	h.without(doc, v, without...)
 	h.noteAt(doc, v.Start)
 	h.endDigest(tokens)
 }

@@ -34,15 +34,15 @@ func (h *Hasher) prompt(raw []byte) error {
 		h.noteAt(raw, c.Pos()-1)
 		return c.End()
 	}
-	h.element(raw, &c)
+	h.firstPrompt(raw, &c)
 	for c.NextElem() {
 		h.countOnly(raw, &c)
 	}
 	return c.End()
 }
 
-// element hashes the first prompt of a list.
-func (h *Hasher) element(doc []byte, c *scan.Cursor) {
+// firstPrompt hashes the first prompt of a list.
+func (h *Hasher) firstPrompt(doc []byte, c *scan.Cursor) {
 	if !c.EnterArray() {
 		h.onePrompt(doc, c.Skip())
 		return
@@ -67,10 +67,9 @@ func (h *Hasher) onePrompt(doc []byte, v scan.Value) {
 
 // ids reads token ids, many at a time where they are as they should be, and hashes or counts them.
 func (h *Hasher) ids(doc []byte, c *scan.Cursor, hash bool) {
-	var some [128]uint32
 	n := 0
 	if h.probe == nil { // which wants to know the place of each
-		n = c.Ints(some[:])
+		n = c.Ints(h.buf[:])
 	}
 	switch {
 	case n == 0:
@@ -78,9 +77,6 @@ func (h *Hasher) ids(doc []byte, c *scan.Cursor, hash bool) {
 	case !hash:
 		h.rest.Exact = clamp(uint64(h.rest.Exact) + uint64(n))
 	default:
-		for i, id := range some[:n] {
-			binary.LittleEndian.PutUint32(h.buf[4*i:], id)
-		}
 		// An id counts from its first byte on, as in tokenID.
 		b, counted := h.buf[:4*n], 0
 		for at := 0; at < len(b); {

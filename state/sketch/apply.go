@@ -28,7 +28,7 @@ func (x *Index) Apply(op Op, now time.Time) (news bool) {
 			return false
 		}
 	}
-	at, ok := x.clock.Place(op.Stamp, now, time.Duration(own))
+	at, age, ok := x.place(&op, now, time.Duration(own))
 	if nov == late || op.Seq == 0 {
 		// It may have come before: only what merges by content may be applied.
 		if op.Kind == OpEvidence {
@@ -48,7 +48,10 @@ func (x *Index) Apply(op Op, now time.Time) (news bool) {
 	}
 	defer r.mu.Unlock()
 	x.makeRoom(r, len(op.Links)+2)
+	told := op.Age
+	op.Age = age
 	news = r.apply(&op, t, own)
+	op.Age = told
 	r.settle()
 	if news {
 		x.totals.opsNews.Add(1)
@@ -60,6 +63,18 @@ func (x *Index) Apply(op Op, now time.Time) (news bool) {
 		x.checkCleared(r, now, own)
 	}
 	return news
+}
+
+// place is an op's instant and age by this router's clock. An instant that lies ahead
+// of it, as that of a mark used a few nanoseconds after the tail of its prefix may,
+// counts as now; the request was placed when it was placed, so the age is less then.
+func (x *Index) place(op *Op, now time.Time, fallback time.Duration) (at, age time.Duration, ok bool) {
+	at, ok = x.clock.Place(op.Stamp, now, fallback)
+	if !ok || op.Age == 0 {
+		return at, op.Age, ok
+	}
+	placed, _ := x.clock.Place(state.Stamp{Boot: op.Stamp.Boot, At: op.Stamp.At - op.Age}, now, fallback)
+	return at, max(0, at-placed), true
 }
 
 func (r *replica) apply(op *Op, t, own int64) bool {
@@ -207,20 +222,7 @@ func (x *Index) DropBoot(boot state.BootID, now time.Time) {
 	if boot == x.clock.Boot() || boot == 0 {
 		return
 	}
-	t := x.drop(boot, x.ownTime(now))
-	for _, r := range *x.bySlot.Load() {
-		if r == nil {
-			continue
-		}
-		r.mu.Lock()
-		for k, f := range r.flights {
-			if k.boot == boot {
-				r.lose(f, t)
-			}
-		}
-		r.settle()
-		r.mu.Unlock()
-	}
+	x.loseAll(boot, nil, x.drop(boot, x.ownTime(now)))
 }
 
 // Restamp gives the op a stamp of this router's clock for the same instant, for a
@@ -228,9 +230,9 @@ func (x *Index) DropBoot(boot state.BootID, now time.Time) {
 // fastest delivery seen from there, so nothing grows younger. ok is false when the
 // origin is unknown here too.
 func (x *Index) Restamp(op Op, now time.Time) (out Op, ok bool) {
-	at, ok := x.clock.Place(op.Stamp, now, 0)
+	at, age, ok := x.place(&op, now, 0)
 	if ok {
-		op.Stamp = state.Stamp{Boot: x.clock.Boot(), At: at}
+		op.Stamp, op.Age = state.Stamp{Boot: x.clock.Boot(), At: at}, age
 	}
 	return op, ok
 }

@@ -15,7 +15,7 @@ type Bounds struct {
 	// replicas with 700k tokens each at one mark per 120 tokens. Below 4 MiB counts
 	// as 4 MiB.
 	Bytes int
-	// Entries over all replicas (a mark on a replica is one entry, about 130
+	// Entries over all replicas (a mark on a replica is one entry, about 150
 	// bytes in all). Default: as many as Bytes holds.
 	Entries int
 	// EntriesPerReplica bounds one replica's. Default: Entries.
@@ -82,7 +82,7 @@ const (
 	owedBytes    = 128
 	ownBytes     = 1024 // a placement with its marks, about
 
-	markBytes = 130 // of a mark with one holder, all in all
+	markBytes = 150 // of a mark with one holder, all in all
 )
 
 // used is the memory the index takes.

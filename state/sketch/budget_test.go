@@ -75,7 +75,11 @@ func TestBytesAreWhatTheHeapHolds(t *testing.T) {
 }
 
 func TestUniquePromptsStayWithinTheBudgetAndSpareAHotPrefix(t *testing.T) {
-	const budget, replicas, prompts = 12 << 20, 20, 20_000
+	const replicas = 20
+	budget, prompts := 12<<20, 20_000
+	if underRace {
+		budget, prompts = 6<<20, 8_000
+	}
 	w := newWorld()
 	before := heap()
 	x := w.index(1, Bounds{Bytes: budget})
@@ -94,7 +98,7 @@ func TestUniquePromptsStayWithinTheBudgetAndSpareAHotPrefix(t *testing.T) {
 		if i%50 == 0 {
 			serve(x, ids[0], hot, hd, now)
 		}
-		if tot := x.Totals(); tot.Bytes > budget+budget/32 {
+		if tot := x.Totals(); tot.Bytes > int64(budget+budget/32) {
 			t.Fatalf("%d bytes of %d after %d prompts", tot.Bytes, budget, i)
 		}
 		if i == prompts/2 {
@@ -105,10 +109,10 @@ func TestUniquePromptsStayWithinTheBudgetAndSpareAHotPrefix(t *testing.T) {
 	end := heap() - before
 	tot := x.Totals()
 	t.Logf("%+v; heap %d empty, %d half way, %d at the end", tot, empty, half, end)
-	if end > budget*6/5 || end > half+budget/10 {
+	if end > int64(budget*6/5) || end > half+int64(budget/10) {
 		t.Errorf("heap %d half way, %d at the end, of a budget of %d", half, end, budget)
 	}
-	if tot.Bytes < budget*3/4 || tot.EvictedBytes == 0 || tot.EvictedLive == 0 || tot.EvictedEntries != 0 {
+	if tot.Bytes < int64(budget*3/4) || tot.EvictedBytes == 0 || tot.EvictedLive == 0 || tot.EvictedEntries != 0 {
 		t.Errorf("%+v", tot)
 	}
 	if got := w.look(x, ids[0], hot); got.Live != 10 {
@@ -150,7 +154,11 @@ func TestTheBudgetIsSharedByNeed(t *testing.T) {
 	x := w.index(1, Bounds{Bytes: 4 << 20})
 	x.SetCapacity("small", 200_000, CapacityEngine)
 	x.SetCapacity("large", 800_000, CapacityEngine)
-	for i := range 20_000 {
+	prompts := 20_000
+	if underRace {
+		prompts = 6_000 // three times what fits
+	}
+	for i := range prompts {
 		m, d := prompt(1, 1, i, 12)
 		serve(x, []state.ReplicaID{"small", "large"}[i%2], m, d, w.at(time.Duration(i)*time.Millisecond))
 	}
@@ -172,7 +180,11 @@ func TestWhatIsFarthestBeyondItsHorizonGoesFirst(t *testing.T) {
 		serve(x, "calm", m, d, w.at(time.Duration(i)*time.Millisecond))
 		kept = append(kept, [2]int{2, i})
 	}
-	for i := range 30_000 {
+	prompts := 30_000
+	if underRace {
+		prompts = 8_000
+	}
+	for i := range prompts {
 		m, d := prompt(3, 1, i, 12)
 		id := state.ReplicaID("wide")
 		if i%2 == 0 {

@@ -10,7 +10,8 @@ import (
 // Clear says that everything the replica's cache held at deadBefore or earlier is
 // gone (it restarted, was flushed, or lost its memory). It is shared; the latest
 // instant wins everywhere. An instant ahead of this router's clock counts as now. The
-// instant is when it was lost, not when that was noticed (Restarted).
+// instant is when it was lost, not when that was noticed: what the new process was
+// sent before anyone noticed it stays.
 func (x *Index) Clear(id state.ReplicaID, deadBefore state.Stamp) {
 	now := x.now()
 	own := x.ownTime(now)
@@ -30,45 +31,53 @@ func (x *Index) clear(id state.ReplicaID, at, own int64) {
 	}
 }
 
-// Restart is what a router knows of when a replica's process was replaced. Times
-// are of this router, except Started.
-type Restart struct {
-	// Alive is the last instant at which the process before surely ran: the asking
-	// of the last reading it answered. Zero: unknown.
-	Alive time.Time
-	// Started is when the new process began by its own wall clock
-	// (process_start_time_seconds). Zero: unknown.
-	Started time.Time
-	// Seen is when the new process was first noticed, at the latest now. It must
-	// carry a monotonic reading.
-	Seen time.Time
-}
+// deadStep is by how much dead_before must move on to be news, ns. What is relayed is
+// placed anew at every hop and comes out a little later each time; without a step it
+// would go round for ever.
+const deadStep = int64(100 * time.Millisecond)
 
-// deadBefore is the latest instant at which the cache of the process before may
-// have been used. The new process' own figure is of a foreign wall clock, so it
-// counts only if it lies between Alive and Seen. Without one it is Alive: what was placed
-// since may have met either process, and evidence will tell of the old one.
-func (r *Restart) deadBefore() time.Time {
-	at := r.Alive
-	if !r.Started.IsZero() {
-		at = r.Seen.Add(-r.Seen.Round(0).Sub(r.Started.Round(0)))
+// kill makes everything that requests placed at t or before used gone. It reports
+// whether that is news to others.
+func (r *replica) kill(t int64) (news bool) {
+	if t <= r.dead {
+		return false
 	}
-	if at.Before(r.Alive) || at.After(r.Seen) {
-		at = r.Alive // that clock is wrong
+	if r.deadTold == never || t-r.deadTold >= deadStep {
+		news, r.deadTold = true, t
 	}
-	if at.IsZero() || at.After(r.Seen) {
-		return r.Seen
+	r.dead = t
+	r.liveFrom.Store(max(r.liveFrom.Load(), t))
+	for _, f := range r.book.held {
+		r.unpin(f)
 	}
-	return at
-}
-
-// Restarted says that the replica runs as another process than before, whose cache
-// began empty: like Clear, but what was placed on the new process before anyone
-// noticed it stays.
-func (x *Index) Restarted(id state.ReplicaID, r Restart) {
-	if id == "" || len(id) > MaxIDBytes {
-		return
+	r.book.held, r.book.dirty = nil, r.book.n > 0
+	for _, f := range r.flights {
+		if f.began <= t {
+			r.release(f, phaseWithdrawn, t)
+			continue
+		}
+		if f.phase == phasePending {
+			// What it was matched with is gone: it must prefill all of its path.
+			for _, e := range f.path[f.pend:] {
+				r.hold(e, onePend, f.began)
+				r.unhold(e, onePin)
+			}
+			f.pend = len(f.path)
+		}
+		for _, e := range f.path {
+			if e.began <= t {
+				e.use.Store(never)
+			}
+		}
 	}
-	own := x.ownTime(x.now())
-	x.clear(id, min(x.ownTime(r.deadBefore()), own), own)
+	for i := range r.ages.b {
+		for e, next := r.ages.b[i].head, (*entry)(nil); e != nil; e = next {
+			if next = e.next; e.began <= t {
+				r.ages.remove(e)
+				r.free(e)
+			}
+		}
+	}
+	r.settle()
+	return news
 }

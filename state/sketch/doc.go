@@ -6,7 +6,7 @@
 //
 // # Promises
 //
-//   - Lookup allocates nothing and waits for no long write.
+//   - Lookup allocates nothing and takes no lock.
 //   - Merging ops is idempotent, commutative and associative: uses merge by the
 //     later moment, placements by their phase, dead_before by the later instant,
 //     evidence by its set of samples.

@@ -50,12 +50,18 @@ var lives = map[string]func(w *world, x *Index){
 	},
 }
 
-// permute calls f with every order of 0..n-1.
-func permute(n int, f func([]int)) {
+// inOrder is 0..n-1.
+func inOrder(n int) []int {
 	order := make([]int, n)
 	for i := range order {
 		order[i] = i
 	}
+	return order
+}
+
+// permute calls f with every order of 0..n-1.
+func permute(n int, f func([]int)) {
+	order := inOrder(n)
 	var rec func(int)
 	rec = func(k int) {
 		if k == n {
@@ -95,11 +101,7 @@ func TestWhatComesAfterDropBootCountsAsIfItCameBefore(t *testing.T) {
 					m, _ := prompt(1, 3, 1, 5)
 					return picture(y), w.look(y, "a", m)
 				}
-				inOrder := make([]int, len(ops)+1)
-				for i := range inOrder {
-					inOrder[i] = i
-				}
-				want, wantMatch := told(inOrder)
+				want, wantMatch := told(inOrder(len(ops) + 1))
 				permute(len(ops)+1, func(order []int) {
 					if got, match := told(order); got != want || match != wantMatch {
 						t.Fatalf("order %v:\n%s%+v\nin order:\n%s%+v", order, got, match, want, wantMatch)
@@ -117,10 +119,8 @@ func TestAStreamOfADeadRouterStaysWarmUntilTheHorizonPassesItsDeath(t *testing.T
 	m, d := prompt(1, 4, 0, 0)
 	p := x.Place("a", m, d, w.at(time.Second))
 	p.First(w.at(2 * time.Second))
-	var c uint64
-	for _, op := range drain(x, &c) {
-		y.Apply(op, w.now)
-	}
+	pass := w.pass(x, y)
+	pass()
 	fill := func(from, n int) {
 		for i := range n {
 			o, od := prompt(from+i, 2, 0, 0)
@@ -141,9 +141,7 @@ func TestAStreamOfADeadRouterStaysWarmUntilTheHorizonPassesItsDeath(t *testing.T
 		t.Errorf("passed by the horizon: %+v", got)
 	}
 	p.End(w.at(45 * time.Second)) // it was only cut off
-	for _, op := range drain(x, &c) {
-		y.Apply(op, w.now)
-	}
+	pass()
 	if got := w.look(y, "a", m); got.Live != 4 {
 		t.Errorf("the end of one who lives: %+v", got)
 	}
@@ -208,12 +206,7 @@ func TestARouterFoundDeadInAnyOrderConverges(t *testing.T) {
 func TestARouterThatLivesAfterAllIsHeard(t *testing.T) {
 	w := newWorld()
 	x, y := w.index(3, Bounds{}), w.index(1, Bounds{})
-	var c uint64
-	pass := func() {
-		for _, op := range drain(x, &c) {
-			y.Apply(op, w.now)
-		}
-	}
+	pass := w.pass(x, y)
 	m, d := prompt(1, 3, 1, 3)
 	before := x.Place("a", m, d, w.at(time.Second))
 	pass()
@@ -245,14 +238,11 @@ func TestARouterThatLivesAfterAllIsHeard(t *testing.T) {
 func TestGhostsAreBoundedAndEndWithTheReplica(t *testing.T) {
 	w := newWorld()
 	x, y := w.index(3, Bounds{}), w.index(1, Bounds{})
-	var c uint64
 	for i := range 2 * maxTombs {
 		m, d := prompt(i, 2, 0, 0)
 		x.Place("a", m, d, w.at(time.Second))
 	}
-	for _, op := range drain(x, &c) {
-		y.Apply(op, w.now)
-	}
+	w.pass(x, y)()
 	y.DropBoot(3, w.at(2*time.Second))
 	r := y.find("a")
 	if n := len(r.tombs.m); n != maxTombs || y.Totals().Entries != 0 {

@@ -7,23 +7,24 @@ import (
 	"github.com/hearsay-llm/hearsay/state"
 )
 
-// entry is one mark on one replica. Lookup reads hash, slot, use, since and state; all
-// else is guarded by the replica's mu, under which everything is written.
+// entry is one mark on one replica. Lookup reads use, state, slot and since, mostly only
+// the first two, which share a cache line; all else is guarded by the replica's mu,
+// under which everything is written.
 type entry struct {
-	hash  uint64
 	use   atomic.Int64  // last use on the own clock, ns; never = not used yet
-	since atomic.Int64  // placing of the oldest pending placement through it
 	state atomic.Uint64 // counts and flags, see below
+	slot  state.Slot    // of the replica
+	kids  uint32        // entries whose parent this is
+	since atomic.Int64  // placing of the oldest pending placement through it
 
+	hash       uint64
 	parent     *entry
-	prev, next *entry     // within the bucket of use
-	began      int64      // latest placing among its uses; dead_before kills by it
-	kids       uint32     // entries whose parent this is
-	est        uint32     // tokens between parent and this, estimated
-	slot       state.Slot // of the replica
-	scale      uint16     // measured correction of est in 1/ScaleOne; 0 = not measured
-	known      bool       // inserted, not only named by others as a parent or a touched mark
-	gone       bool       // removed from the index
+	prev, next *entry // within the bucket of use
+	began      int64  // latest placing among its uses; dead_before kills by it
+	est        uint32 // tokens between parent and this, estimated
+	scale      uint16 // measured correction of est in 1/ScaleOne; 0 = not measured
+	known      bool   // inserted, not only named by others as a parent or a touched mark
+	gone       bool   // removed from the index
 }
 
 // never is the use of an entry that was not used yet; liveAlways the horizon of

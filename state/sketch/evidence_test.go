@@ -29,12 +29,7 @@ func TestARunOfLostPredictionsMovesDeadBeforeEverywhere(t *testing.T) {
 	for _, i := range []*Index{x, y} {
 		i.SetCapacity("a", 100_000, CapacityEngine)
 	}
-	var c uint64
-	pass := func() {
-		for _, op := range drain(x, &c) {
-			y.Apply(op, w.now)
-		}
-	}
+	pass := w.pass(x, y)
 	for i := range 6 {
 		told(x, w, i, 0, time.Duration(i+1)*time.Second, 0) // fills
 	}

@@ -2,6 +2,7 @@ package sketch
 
 import (
 	"fmt"
+	"iter"
 	"math/rand/v2"
 	"time"
 
@@ -89,9 +90,26 @@ func drain(x *Index, cursor *uint64) []Op {
 	return ops
 }
 
+// pass returns what tells y all that x has done since it was last called.
+func (w *world) pass(x, y *Index) func() {
+	var cursor uint64
+	return func() {
+		for _, op := range drain(x, &cursor) {
+			y.Apply(op, w.now)
+		}
+	}
+}
+
 // check verifies an index's internal sums against its entries.
 func check(t rapid.TB, x *Index) {
 	t.Helper()
+	// Ops that contradict each other may leave a parent that only its children need.
+	needed := map[state.Slot]int{}
+	x.table.each(func(e *entry) {
+		if e.use.Load() == never && !held(e.state.Load()) && e.kids > 0 {
+			needed[e.slot]++
+		}
+	})
 	total := 0
 	for _, r := range *x.bySlot.Load() {
 		if r == nil {
@@ -147,14 +165,7 @@ func check(t rapid.TB, x *Index) {
 			}
 			heldTokens += e.tokens()
 		}
-		// Ops that contradict each other may leave a parent that only its children need.
-		needed := 0
-		x.table.each(func(e *entry) {
-			if e.slot == r.slot && e.use.Load() == never && !held(e.state.Load()) && e.kids > 0 {
-				needed++
-			}
-		})
-		if heldTokens != r.ages.held || count+len(heldEntries)+needed != r.entries {
+		if needed := needed[r.slot]; heldTokens != r.ages.held || count+len(heldEntries)+needed != r.entries {
 			t.Fatalf("held %d says %d; entries %d+%d+%d says %d", heldTokens, r.ages.held, count, len(heldEntries), needed, r.entries)
 		}
 		total += r.entries
@@ -164,42 +175,47 @@ func check(t rapid.TB, x *Index) {
 	var bytes int64
 	for i := range x.table.shards {
 		s := &x.table.shards[i]
-		bytes += int64(len(s.cells)) * cellBytes
-		marks := 0
-		for k := range s.cells {
-			c := &s.cells[k]
-			if c.hash == 0 {
-				if *c != (cell{}) {
+		marks, live := 0, 0
+		for c := range x.table.in(i) {
+			bytes += cellBytes
+			hash := c.hash.Load()
+			if hash == 0 {
+				if c.filter.Load() != 0 || c.many.Load() != nil || c.one.Load() != nil {
 					t.Fatalf("a free cell holds something")
 				}
 				continue
 			}
 			marks++
-			if s.find(c.hash) != c || &x.table.shards[c.hash>>(64-shardBits)] != s {
-				t.Fatalf("mark %x is not found", c.hash)
+			if x.table.find(hash) != c {
+				t.Fatalf("mark %x is not found", hash)
 			}
-			rs := []ref{{c.one, 0}}
-			if c.many != nil {
-				rs = c.many.refs
-				bytes += c.many.bytes()
-				if (len(rs) >= manyHolders) != (c.many.set != nil) || len(rs) < 2 || c.one != nil {
-					t.Fatalf("%d holders, set %v", len(rs), c.many.set)
+			holders := c.holders()
+			if h := c.many.Load(); h != nil {
+				bytes += h.bytes()
+				if len(holders) < 2 {
+					t.Fatalf("%d holders in a list", len(holders))
 				}
-			} else {
-				rs[0].slot = c.one.slot
 			}
-			refs += len(rs)
-			for n, rf := range rs {
-				if c.many != nil && c.many.set != nil && c.many.set[rf.slot/64]>>(rf.slot%64)&1 == 0 || n > 0 && rs[n-1].slot >= rf.slot {
+			if len(holders) > 0 {
+				live++
+			}
+			refs += len(holders)
+			var filter uint64
+			for n, e := range holders {
+				filter |= 1 << (e.slot % 64)
+				if h := c.many.Load(); h != nil && h.at(e.slot) != e || n > 0 && holders[n-1].slot >= e.slot {
 					t.Fatalf("holder missing in the set or out of order")
 				}
-				if rf.e.gone || rf.e.hash != c.hash || rf.e.slot != rf.slot {
+				if e.gone || e.hash != hash || x.table.get(hash, e.slot) != e {
 					t.Fatalf("table holds a removed entry")
 				}
 			}
+			if filter != c.filter.Load() {
+				t.Fatalf("mark %x has filter %x, want %x", hash, c.filter.Load(), filter)
+			}
 		}
-		if marks != s.used {
-			t.Fatalf("shard has %d marks, says %d", marks, s.used)
+		if marks != s.used || live != s.live {
+			t.Fatalf("shard has %d marks, %d with holders, says %d, %d", marks, live, s.used, s.live)
 		}
 	}
 	if bytes != x.table.bytes.Load() {
@@ -210,22 +226,37 @@ func check(t rapid.TB, x *Index) {
 	}
 }
 
-// each calls f with all entries. It holds one shard's lock meanwhile.
-func (t *table) each(f func(*entry)) {
-	for i := range t.shards {
-		s := &t.shards[i]
-		s.mu.RLock()
-		for j := range s.cells {
-			c := &s.cells[j]
-			if c.one != nil {
-				f(c.one)
-			}
-			if c.many != nil {
-				for _, r := range c.many.refs {
-					f(r.e)
+// in gives a shard's cells.
+func (t *table) in(shard int) iter.Seq[*cell] {
+	return func(yield func(*cell) bool) {
+		if cells := t.cells[shard].Load(); cells != nil {
+			for i := range *cells {
+				if !yield(&(*cells)[i]) {
+					return
 				}
 			}
 		}
-		s.mu.RUnlock()
+	}
+}
+
+// holders lists a mark's entries by slot.
+func (c *cell) holders() []*entry {
+	if h := c.many.Load(); h != nil {
+		return h.refs
+	}
+	if e := c.one.Load(); e != nil {
+		return []*entry{e}
+	}
+	return nil
+}
+
+// each calls f with all entries.
+func (t *table) each(f func(*entry)) {
+	for i := range t.shards {
+		for c := range t.in(i) {
+			for _, e := range c.holders() {
+				f(e)
+			}
+		}
 	}
 }

@@ -41,12 +41,7 @@ func TestHorizonPassesTheTailBeforeTheHead(t *testing.T) {
 func TestAPinnedPathOutlivesTheHorizonAndIsYoungAtRelease(t *testing.T) {
 	w := newWorld()
 	x, y := w.index(1, Bounds{}), w.index(2, Bounds{})
-	var cx uint64
-	pass := func() {
-		for _, op := range drain(x, &cx) {
-			y.Apply(op, w.now)
-		}
-	}
+	pass := w.pass(x, y)
 	for _, i := range []*Index{x, y} {
 		i.SetCapacity("a", 1000, CapacityEngine)
 	}
@@ -102,10 +97,7 @@ func TestUsageCorrectsTheEstimateOfTheMarksNotMeasuredBefore(t *testing.T) {
 	p.First(w.now)
 	p.End(w.now)
 	p.Evidence(320, 700, 320)
-	var c uint64
-	for _, op := range drain(x, &c) {
-		y.Apply(op, w.now)
-	}
+	w.pass(x, y)()
 	for _, i := range []*Index{x, y} {
 		if got := i.Stats("a").Tokens; got < 695 || got > 705 {
 			t.Errorf("%d tokens", got)

@@ -21,19 +21,19 @@ type Config struct {
 // Index is what this router knows of all replicas' caches. All methods are safe
 // for concurrent use; none blocks on I/O.
 type Index struct {
-	clock   *state.Clock
-	slots   func(state.ReplicaID) state.Slot
-	bounds  Bounds
-	now     func() time.Time
-	journal *Journal
-	table   table
-	entries atomic.Int64
-	weight  atomic.Int64  // bytes of replicas, see weigh
-	origins atomic.Int64  // bytes of windows
-	nextID  atomic.Uint64 // placements
-	sweepAt atomic.Int64
-	scratch sync.Pool // *scratch
-	totals  totals
+	clock    *state.Clock
+	slots    func(state.ReplicaID) state.Slot
+	bounds   Bounds
+	now      func() time.Time
+	journal  *Journal
+	table    table
+	entries  atomic.Int64
+	weight   atomic.Int64  // bytes of replicas, see weigh
+	origins  atomic.Int64  // bytes of windows
+	nextID   atomic.Uint64 // placements
+	sweepAt  atomic.Int64
+	searches sync.Pool // *search
+	totals   totals
 
 	bySlot atomic.Pointer[[]*replica] // indexed by slot, replaced whole
 
@@ -61,7 +61,7 @@ func New(cfg Config) *Index {
 		drops:   make(map[state.BootID]int64),
 	}
 	x.bySlot.Store(&[]*replica{})
-	x.scratch.New = func() any { return new(scratch) }
+	x.searches.New = func() any { return new(search) }
 	return x
 }
 

@@ -27,11 +27,14 @@ type Match struct {
 	Trust  float64 // 0..1, share of answer tokens this replica is known to find again
 }
 
-// scratch maps slots to candidates for the length of one Lookup.
-type scratch struct {
+// search is what one Lookup has still to find.
+type search struct {
 	open []int32  // by slot: candidate + 1 while it is to be resolved, else 0
 	bits []uint64 // slots with a non-zero open
+	any  uint64   // bit n: one of them is n modulo 64
+	left int      // how many they are
 	cand []candidate
+	dst  []Match
 }
 
 type candidate struct {
@@ -39,95 +42,111 @@ type candidate struct {
 	since    int64
 }
 
+// ahead is how many marks are looked up before the first of them is judged.
+const ahead = 32
+
 // Lookup fills dst[i] with what slots[i] holds of the prompt; len(dst) must be
-// len(slots) and no slot may stand twice. It allocates nothing once warm, and
-// waits for no lock that is held for more than one mark's change.
+// len(slots) and no slot may stand twice. It allocates nothing once warm, and takes
+// no lock.
 func (x *Index) Lookup(dst []Match, marks []prefix.Mark, slots []state.Slot, now time.Time) {
 	if len(slots) == 0 {
 		return
 	}
-	sc := x.scratch.Get().(*scratch)
-	defer x.scratch.Put(sc)
-	replicas := *x.bySlot.Load()
-	if len(sc.open) < len(replicas) {
-		sc.open = make([]int32, (len(replicas)+63)/64*64)
-		sc.bits = make([]uint64, len(sc.open)/64)
+	s := x.searches.Get().(*search)
+	defer x.searches.Put(s)
+	s.begin(dst, slots, *x.bySlot.Load())
+	var near [ahead]*cell
+	for n := len(marks); n > 0 && s.left > 0; {
+		some := marks[max(0, n-ahead):n]
+		// Their cells lie anywhere in memory. A processor fetches many as fast as one
+		// as long as no branch depends on what it waits for.
+		for i := range some {
+			x.table.fetch(some[i].Hash)
+		}
+		for i := range some {
+			near[i] = x.table.find(some[i].Hash)
+		}
+		for i := len(some); i > 0 && s.left > 0; i, n = i-1, n-1 {
+			if c := near[i-1]; c != nil && c.filter.Load()&s.any != 0 {
+				s.meet(c, n)
+			}
+		}
 	}
-	if cap(sc.cand) < len(slots) {
-		sc.cand = make([]candidate, len(slots))
+	s.finish(slots, x.ownTime(now))
+}
+
+// begin takes those slots that have a replica.
+func (s *search) begin(dst []Match, slots []state.Slot, replicas []*replica) {
+	if len(s.open) < len(replicas) {
+		s.open = make([]int32, (len(replicas)+63)/64*64)
+		s.bits = make([]uint64, len(s.open)/64)
 	}
-	open, bits, cand := sc.open, sc.bits, sc.cand[:len(slots)]
-	left := 0
-	for i, s := range slots {
+	if cap(s.cand) < len(slots) {
+		s.cand = make([]candidate, len(slots))
+	}
+	s.cand, s.dst, s.any, s.left = s.cand[:len(slots)], dst, 0, 0
+	for i, slot := range slots {
 		dst[i] = Match{}
-		if int(s) >= len(replicas) || replicas[s] == nil {
+		if int(slot) >= len(replicas) || replicas[slot] == nil {
 			continue
 		}
-		r := replicas[s]
+		r := replicas[slot]
 		dst[i].Trust = r.learn.trust()
-		cand[i] = candidate{liveFrom: r.liveFrom.Load()}
-		open[s] = int32(i) + 1
-		bits[s/64] |= 1 << (s % 64)
-		left++
+		s.cand[i] = candidate{liveFrom: r.liveFrom.Load()}
+		s.open[slot] = int32(i) + 1
+		s.bits[slot/64] |= filterBit(slot)
+		s.any |= filterBit(slot)
+		s.left++
 	}
-	for n := len(marks); n > 0 && left > 0; n-- {
-		hash := marks[n-1].Hash
-		sh := x.table.shard(hash)
-		sh.mu.RLock()
-		switch c := sh.find(hash); {
-		case c == nil:
-		case c.many == nil:
-			if s := c.one.slot; int(s) < len(open) && open[s] != 0 {
-				i := open[s] - 1
-				if resolve(&dst[i], &cand[i], c.one, n) {
-					open[s] = 0
-					bits[s/64] &^= 1 << (s % 64)
-					left--
-				}
-			}
-		case c.many.set == nil:
-			for _, ref := range c.many.refs {
-				if int(ref.slot) >= len(open) || open[ref.slot] == 0 {
-					continue
-				}
-				i := open[ref.slot] - 1
-				if resolve(&dst[i], &cand[i], ref.e, n) {
-					open[ref.slot] = 0
-					bits[ref.slot/64] &^= 1 << (ref.slot % 64)
-					left--
-				}
-			}
-		default:
-			refs := c.many.refs
-			before := 0 // holders in the words before
-			for w, word := range c.many.set {
-				if w >= len(bits) {
-					break
-				}
-				for want := word & bits[w]; want != 0; want &= want - 1 {
-					bit := want & -want
-					ref := refs[before+mathbits.OnesCount64(word&(bit-1))]
-					i := open[ref.slot] - 1
-					if resolve(&dst[i], &cand[i], ref.e, n) {
-						open[ref.slot] = 0
-						bits[w] &^= bit
-						left--
-					}
-				}
-				before += mathbits.OnesCount64(word)
-			}
+}
+
+// finish leaves everything as begin needs it.
+func (s *search) finish(slots []state.Slot, now int64) {
+	for i, slot := range slots {
+		if int(slot) < len(s.open) {
+			s.open[slot] = 0
+			s.bits[slot/64] = 0
 		}
-		sh.mu.RUnlock()
+		if m := &s.dst[i]; m.Pending > 0 {
+			m.PendingAge = time.Duration(max(0, now-s.cand[i].since))
+		}
 	}
-	own := x.ownTime(now)
-	for i, s := range slots {
-		if int(s) < len(open) {
-			open[s] = 0
-			bits[s/64] = 0
+	s.dst = nil
+}
+
+// meet looks at those holders of the n-th mark that are still open.
+func (s *search) meet(c *cell, n int) {
+	h := c.many.Load()
+	if h == nil {
+		if e := c.one.Load(); e != nil && int(e.slot) < len(s.open) && s.open[e.slot] != 0 {
+			s.judge(e, e.slot, n)
 		}
-		if dst[i].Pending > 0 {
-			dst[i].PendingAge = time.Duration(max(0, own-cand[i].since))
+		return
+	}
+	before := 0 // holders in the words before
+	for w := int(h.from); w < min(h.end(), len(s.bits)); w++ {
+		word := h.bits(w)
+		for want := word & s.bits[w]; want != 0; want &= want - 1 {
+			bit := mathbits.TrailingZeros64(want)
+			e := h.refs[before+mathbits.OnesCount64(word&(1<<bit-1))]
+			s.judge(e, state.Slot(64*w+bit), n)
 		}
+		before += mathbits.OnesCount64(word)
+	}
+}
+
+// judge takes what an open slot's entry of the n-th mark says.
+func (s *search) judge(e *entry, slot state.Slot, n int) {
+	i := s.open[slot] - 1
+	if !resolve(&s.dst[i], &s.cand[i], e, n) {
+		return
+	}
+	s.open[slot] = 0
+	s.bits[slot/64] &^= filterBit(slot)
+	s.left--
+	s.any = 0
+	for _, word := range s.bits {
+		s.any |= word
 	}
 }
 

@@ -102,44 +102,26 @@ func TestAPlacementMatchedBeforeTheClearingMustPrefillAllOfIt(t *testing.T) {
 
 // A restarted engine that is noticed late: what it was sent since is its own.
 func TestWhatWasPlacedOnTheNewProcessSurvivesTheNoticing(t *testing.T) {
-	f := func(name string, r Restart, old, early, fresh int) {
-		t.Helper()
-		w := newWorld()
-		x, y := w.index(1, Bounds{}), w.index(2, Bounds{})
-		m, d := prompt(1, 4, 0, 0)
-		serve(x, "a", m, d, w.at(time.Second))
-		n, nd := prompt(2, 4, 0, 0)
-		serve(x, "a", n, nd, w.at(6*time.Second))
-		// The process was replaced at 8 s, a reading had met the old one at 5 s, and
-		// the next meets the new one at 20 s.
-		o, od := prompt(3, 4, 0, 0)
-		serve(x, "a", o, od, w.at(10*time.Second))
-		stream := x.Place("a", o, od, w.at(12*time.Second))
-		stream.First(w.at(13 * time.Second))
-		w.at(20 * time.Second)
-		x.Restarted("a", r)
-		if got := x.Stats("a").Placements; fresh > 0 && got != 1 {
-			t.Errorf("%s: %d placements", name, got)
-		}
-		stream.End(w.at(21 * time.Second))
-		var c uint64
-		for _, op := range drain(x, &c) {
-			y.Apply(op, w.now)
-		}
-		for _, i := range []*Index{x, y} {
-			a, b, c := w.look(i, "a", m).Live, w.look(i, "a", n).Live, w.look(i, "a", o).Live
-			if a != old || b != early || c != fresh {
-				t.Errorf("%s: %d %d %d marks live, want %d %d %d", name, a, b, c, old, early, fresh)
-			}
-			check(t, i)
-		}
+	w := newWorld()
+	x, y := w.index(1, Bounds{}), w.index(2, Bounds{})
+	old, od := prompt(1, 4, 0, 0)
+	serve(x, "a", old, od, w.at(time.Second))
+	// The process was replaced at 8 s, and the next reading is taken at 20 s.
+	fresh, fd := prompt(3, 4, 0, 0)
+	serve(x, "a", fresh, fd, w.at(10*time.Second))
+	stream := x.Place("a", fresh, fd, w.at(12*time.Second))
+	stream.First(w.at(13 * time.Second))
+	w.at(20 * time.Second)
+	x.Clear("a", x.clock.Stamp(at(8*time.Second)))
+	if got := x.Stats("a").Placements; got != 1 {
+		t.Errorf("%d placements", got)
 	}
-	wall := func(d time.Duration) time.Time { return at(d).Round(0) }
-	f("start known", Restart{Alive: at(5 * time.Second), Started: wall(8 * time.Second), Seen: at(20 * time.Second)}, 0, 0, 4)
-	f("start known only", Restart{Started: wall(8 * time.Second), Seen: at(20 * time.Second)}, 0, 0, 4)
-	f("start unknown", Restart{Alive: at(5 * time.Second), Seen: at(20 * time.Second)}, 0, 4, 4)
-	f("its clock an hour behind", Restart{Alive: at(5 * time.Second), Started: wall(-time.Hour), Seen: at(20 * time.Second)}, 0, 4, 4)
-	f("its clock an hour ahead", Restart{Alive: at(5 * time.Second), Started: wall(time.Hour), Seen: at(20 * time.Second)}, 0, 4, 4)
-	f("nothing known", Restart{Seen: at(20 * time.Second)}, 0, 0, 0)
-	f("seen in the future", Restart{Seen: at(2 * time.Hour)}, 0, 0, 0)
+	stream.End(w.at(21 * time.Second))
+	w.pass(x, y)()
+	for _, i := range []*Index{x, y} {
+		if a, b := w.look(i, "a", old).Live, w.look(i, "a", fresh).Live; a != 0 || b != 4 {
+			t.Errorf("%d and %d marks live, want none of the old process and 4 of the new", a, b)
+		}
+		check(t, i)
+	}
 }

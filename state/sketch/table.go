@@ -1,8 +1,6 @@
 package sketch
 
 import (
-	"cmp"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"unsafe"
@@ -10,11 +8,16 @@ import (
 	"github.com/hearsay-llm/hearsay/state"
 )
 
-// table finds the entries of a mark, in shards that are locked for one mark at a
-// time. A replica's mu may be held while a shard's is taken, never the reverse.
-// It grows and shrinks with what is in it.
+// table finds the entries of a mark. Readers take no lock and never wait; writers
+// lock the mark's shard. A replica's mu may be held while a shard's is taken, never
+// the reverse. The table grows and shrinks with what is in it.
+//
+// What a reader finds of one replica is so at some instant during its search: a mark
+// that the replica holds all the while is found. Several replicas' holdings need not
+// be of the same instant.
 type table struct {
-	bytes  atomic.Int64 // of cells and holders
+	bytes  atomic.Int64                       // of cells and holders
+	cells  [shardCount]atomic.Pointer[[]cell] // replaced under the shard's mu; nil: no marks
 	shards [shardCount]shard
 }
 
@@ -23,221 +26,192 @@ const (
 	shardCount = 1 << shardBits // so many that resizing one is a matter of microseconds
 )
 
-// shard is a hash table with open addressing and linear probing.
+// shard is what writers know of a part of the table: a hash table with open
+// addressing and linear probing, whose cells never move.
 type shard struct {
-	mu    sync.RWMutex
-	cells []cell // guarded by mu; a power of two, or none
-	used  int    // guarded by mu
-	_     [72]byte
+	mu   sync.Mutex
+	used int // guarded by mu; cells with a mark
+	live int // guarded by mu; of those, whose mark has a holder
+	_    [40]byte
 }
 
-// cell is a mark and who holds it: one entry, or several.
+// cell is a mark and who holds it: nobody any more, one entry, or several. All is
+// written under the shard's mu, hash once. Half a cache line, so that a reader that
+// looks for none of its holders needs nothing else.
 type cell struct {
-	hash uint64 // 0: free
-	one  *entry
-	many *holders // from two holders on; one is nil then
-}
-
-// holders ascend by slot. From manyHolders on there is a bit set too, so that a
-// reader goes straight to the few holders it still looks for.
-type holders struct {
-	refs []ref
-	set  []uint64
-}
-
-// ref is one holder of a mark. The slot stands beside the pointer, so that a
-// reader skips holders it does not look for without touching them.
-type ref struct {
-	e    *entry
-	slot state.Slot
+	hash   atomic.Uint64           // 0: free
+	filter atomic.Uint64           // bit n: one of its holders' slots is n modulo 64
+	many   atomic.Pointer[holders] // from two holders on
+	one    atomic.Pointer[entry]   // the holder while many is nil; of no meaning else
 }
 
 const (
-	manyHolders = 16
-	minCells    = 8
+	minCells = 8
 
-	cellBytes    = int64(unsafe.Sizeof(cell{}))
-	holdersBytes = int64(unsafe.Sizeof(holders{}))
-	refBytes     = int64(unsafe.Sizeof(ref{}))
+	cellBytes = int64(unsafe.Sizeof(cell{}))
 )
 
-func (h *holders) bytes() int64 {
-	return holdersBytes + int64(cap(h.refs))*refBytes + int64(cap(h.set))*8
-}
+func shardOf(hash uint64) uint64 { return hash >> (64 - shardBits) }
 
-func (t *table) shard(hash uint64) *shard { return &t.shards[hash>>(64-shardBits)] }
-
-func bySlot(r ref, slot state.Slot) int { return cmp.Compare(r.slot, slot) }
-
-// home is where the search for a hash begins among n cells.
+// home is where the search for a hash begins among n cells, a power of two.
 func home(hash uint64, n int) int {
 	return int(hash * 0x9e3779b97f4a7c15 >> 32 & uint64(n-1))
 }
 
-// at is the index of the mark's cell, or -1. mu is held.
-func (s *shard) at(hash uint64) int {
-	n := len(s.cells)
-	if n == 0 || hash == 0 {
-		return -1
+// find returns the mark's cell, or nil. It may be one without holders. Readers see
+// in it what becomes of the mark until the shard is rebuilt, which leaves the cell
+// as it was.
+func (t *table) find(hash uint64) *cell {
+	cells := t.cells[shardOf(hash)].Load()
+	if cells == nil || hash == 0 {
+		return nil
 	}
-	for i := home(hash, n); ; i = (i + 1) & (n - 1) {
-		switch s.cells[i].hash {
+	c, _ := probe(*cells, hash)
+	return c
+}
+
+// fetch reads what find will need first.
+func (t *table) fetch(hash uint64) {
+	if cells := t.cells[shardOf(hash)].Load(); cells != nil {
+		(*cells)[home(hash, len(*cells))].hash.Load()
+	}
+}
+
+// probe returns the mark's cell, or nil and the free one where the search ended.
+func probe(cells []cell, hash uint64) (found, free *cell) {
+	for i := home(hash, len(cells)); ; i = (i + 1) & (len(cells) - 1) {
+		switch c := &cells[i]; c.hash.Load() {
 		case hash:
-			return i
+			return c, nil
 		case 0:
-			return -1
+			return nil, c
 		}
 	}
 }
 
-// find returns the mark's cell, or nil. mu is held.
-func (s *shard) find(hash uint64) *cell {
-	if i := s.at(hash); i >= 0 {
-		return &s.cells[i]
-	}
-	return nil
-}
-
-// resize moves all cells into n new ones.
-func (s *shard) resize(n int) {
-	old := s.cells
-	s.cells = make([]cell, n)
-	for i := range old {
-		if old[i].hash != 0 {
-			*s.free(old[i].hash) = old[i]
-		}
-	}
-}
-
-// free is the cell a new mark goes into.
-func (s *shard) free(hash uint64) *cell {
-	n := len(s.cells)
-	i := home(hash, n)
-	for s.cells[i].hash != 0 {
-		i = (i + 1) & (n - 1)
-	}
-	return &s.cells[i]
-}
-
-// remove frees a cell and moves those up that were pushed on by it.
-func (s *shard) remove(gap int) {
-	n := len(s.cells)
-	for i := (gap + 1) & (n - 1); s.cells[i].hash != 0; i = (i + 1) & (n - 1) {
-		// A cell may move to the gap unless its home lies behind it, up to the cell.
-		if h := home(s.cells[i].hash, n); (i-h)&(n-1) >= (i-gap)&(n-1) {
-			s.cells[gap] = s.cells[i]
-			gap = i
-		}
-	}
-	s.cells[gap] = cell{}
-	s.used--
-}
-
+// get returns a replica's entry of the mark, or nil. The replica's mu is held.
 func (t *table) get(hash uint64, slot state.Slot) *entry {
-	s := t.shard(hash)
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	c := s.find(hash)
-	switch {
-	case c == nil:
-	case c.many != nil:
-		if i, ok := slices.BinarySearchFunc(c.many.refs, slot, bySlot); ok {
-			return c.many.refs[i].e
-		}
-	case c.one.slot == slot:
-		return c.one
+	c := t.find(hash)
+	if c == nil || c.filter.Load()&filterBit(slot) == 0 {
+		return nil
+	}
+	if h := c.many.Load(); h != nil {
+		return h.at(slot)
+	}
+	if e := c.one.Load(); e != nil && e.slot == slot {
+		return e
 	}
 	return nil
 }
+
+func filterBit(slot state.Slot) uint64 { return 1 << (slot % 64) }
 
 // put adds an entry that is not there yet.
 func (t *table) put(e *entry) {
-	s := t.shard(e.hash)
+	s := &t.shards[shardOf(e.hash)]
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	c := s.find(e.hash)
+	c := t.find(e.hash)
 	if c == nil {
-		if n := len(s.cells); 4*(s.used+1) > 3*n {
-			more := max(minCells, 2*n)
-			s.resize(more)
-			t.bytes.Add(int64(more-n) * cellBytes)
-		}
-		s.used++
-		*s.free(e.hash) = cell{hash: e.hash, one: e}
-		return
+		c = t.claim(s, e.hash)
 	}
-	var before int64
-	if c.many == nil {
-		c.many, c.one = &holders{refs: append(make([]ref, 0, 2), ref{c.one, c.one.slot})}, nil
-	} else {
-		before = c.many.bytes()
-	}
-	h := c.many
-	i, _ := slices.BinarySearchFunc(h.refs, e.slot, bySlot)
-	h.refs = slices.Insert(h.refs, i, ref{e, e.slot})
+	many, one := c.many.Load(), c.one.Load()
 	switch {
-	case len(h.refs) == manyHolders:
-		for _, r := range h.refs {
-			h.set = setBit(h.set, r.slot)
-		}
-	case len(h.refs) > manyHolders:
-		h.set = setBit(h.set, e.slot)
+	case many != nil:
+		more := many.with(e)
+		c.many.Store(more)
+		t.bytes.Add(more.bytes() - many.bytes())
+	case one != nil:
+		more := newHolders(one).with(e)
+		c.many.Store(more)
+		t.bytes.Add(more.bytes())
+	default:
+		c.one.Store(e)
+		s.live++
 	}
-	t.bytes.Add(h.bytes() - before)
+	c.filter.Store(c.filter.Load() | filterBit(e.slot))
+	c.hash.Store(e.hash) // a new cell is there only now
 }
 
-func setBit(set []uint64, slot state.Slot) []uint64 {
-	if n := int(slot/64) + 1; n > len(set) {
-		set = append(set, make([]uint64, n-len(set))...)
+// claim takes a free cell for a new mark. The shard's mu is held.
+func (t *table) claim(s *shard, hash uint64) *cell {
+	var n int
+	if cells := t.cells[shardOf(hash)].Load(); cells != nil {
+		n = len(*cells)
 	}
-	set[slot/64] |= 1 << (slot % 64)
-	return set
+	switch {
+	case 4*(s.used+1) <= 3*n:
+	case 8*(s.live+1) <= 5*n:
+		t.rebuild(s, shardOf(hash), n) // without the marks that nobody holds
+	default:
+		t.rebuild(s, shardOf(hash), max(minCells, 2*n))
+	}
+	s.used++
+	_, free := probe(*t.cells[shardOf(hash)].Load(), hash)
+	return free
+}
+
+// rebuild puts all marks that have holders into n new cells; none if n is 0. The
+// shard's mu is held.
+func (t *table) rebuild(s *shard, shard uint64, n int) {
+	var old, cells []cell
+	if was := t.cells[shard].Load(); was != nil {
+		old = *was
+	}
+	t.bytes.Add(int64(n-len(old)) * cellBytes)
+	s.used = s.live
+	if n == 0 {
+		t.cells[shard].Store(nil)
+		return
+	}
+	cells = make([]cell, n)
+	for i := range old {
+		c := &old[i]
+		filter := c.filter.Load()
+		if filter == 0 {
+			continue
+		}
+		hash := c.hash.Load()
+		_, to := probe(cells, hash)
+		to.hash.Store(hash)
+		to.filter.Store(filter)
+		to.many.Store(c.many.Load())
+		to.one.Store(c.one.Load())
+	}
+	t.cells[shard].Store(&cells)
 }
 
 // drop removes an entry, and gives back what is no longer needed.
 func (t *table) drop(e *entry) {
-	s := t.shard(e.hash)
+	s := &t.shards[shardOf(e.hash)]
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	i := s.at(e.hash)
-	if i < 0 {
+	c := t.find(e.hash)
+	if c == nil {
 		return
 	}
-	switch c := &s.cells[i]; {
-	case c.many != nil:
-		t.dropHolder(c, e)
-	case c.one == e:
-		s.remove(i)
-		if n := len(s.cells); n > minCells && 16*s.used < 3*n {
-			s.resize(n / 2)
-			t.bytes.Add(-int64(n/2) * cellBytes)
-		} else if s.used == 0 {
-			s.cells = nil
-			t.bytes.Add(-int64(n) * cellBytes)
+	switch many := c.many.Load(); {
+	case many != nil && many.at(e.slot) == e:
+		if len(many.refs) == 2 {
+			last := many.other(e)
+			c.one.Store(last)
+			c.many.Store(nil)
+			c.filter.Store(filterBit(last.slot))
+			t.bytes.Add(-many.bytes())
+			return
+		}
+		less := many.without(e.slot)
+		c.many.Store(less)
+		c.filter.Store(less.filter())
+		t.bytes.Add(less.bytes() - many.bytes())
+	case many == nil && c.one.Load() == e:
+		c.one.Store(nil)
+		c.filter.Store(0)
+		s.live--
+		if n := len(*t.cells[shardOf(e.hash)].Load()); s.live == 0 {
+			t.rebuild(s, shardOf(e.hash), 0)
+		} else if n > minCells && 4*s.live < n {
+			t.rebuild(s, shardOf(e.hash), n/2)
 		}
 	}
-}
-
-func (t *table) dropHolder(c *cell, e *entry) {
-	h := c.many
-	i, ok := slices.BinarySearchFunc(h.refs, e.slot, bySlot)
-	if !ok || h.refs[i].e != e {
-		return
-	}
-	before := h.bytes()
-	h.refs = slices.Delete(h.refs, i, i+1)
-	switch n := len(h.refs); {
-	case n == 1:
-		c.one, c.many = h.refs[0].e, nil
-		t.bytes.Add(-before)
-		return
-	case n < manyHolders:
-		h.set = nil
-	default:
-		h.set[e.slot/64] &^= 1 << (e.slot % 64)
-	}
-	if n := len(h.refs); cap(h.refs) > 4*n {
-		h.refs = append(make([]ref, 0, 2*n), h.refs...)
-	}
-	t.bytes.Add(h.bytes() - before)
 }

@@ -71,6 +71,7 @@ const (
 	readingOK = 1 << iota
 	readingLoading
 	readingRefused
+	readingAnswered
 )
 
 // AppendReadings appends readings as their readers took them.
@@ -94,6 +95,9 @@ func AppendReadings(dst []byte, list []state.Reading) []byte {
 			if x.Refused {
 				flags |= readingRefused
 			}
+			if x.Answered {
+				flags |= readingAnswered
+			}
 			e.byte(flags)
 			e.str(x.Err)
 			e.str(string(x.Kind))
@@ -111,6 +115,9 @@ func AppendReadings(dst []byte, list []state.Reading) []byte {
 			e.duration(x.Uptime)
 			for _, f := range []float64{x.BlockSize, x.Slots, x.Context, x.Processed} {
 				e.float(f)
+			}
+			if x.WrongModel != "" {
+				e.str(x.WrongModel)
 			}
 		})
 	}
@@ -131,6 +138,7 @@ func (d *Decoder) Readings(b []byte) ([]state.Reading, error) {
 			x.At.At = r.duration()
 			flags := r.byte()
 			x.OK, x.Loading, x.Refused = flags&readingOK != 0, flags&readingLoading != 0, flags&readingRefused != 0
+			x.Answered = flags&readingAnswered != 0
 			x.Err = r.str()
 			x.Kind = state.EngineKind(r.str())
 			x.Version = r.str()
@@ -156,6 +164,9 @@ func (d *Decoder) Readings(b []byte) ([]state.Reading, error) {
 			x.Uptime = r.duration()
 			for _, f := range []*float64{&x.BlockSize, &x.Slots, &x.Context, &x.Processed} {
 				*f = r.float()
+			}
+			if len(r.b) > 0 {
+				x.WrongModel = r.str()
 			}
 		})
 		if r.err != nil {

@@ -112,6 +112,8 @@ func TestEveryMessageComesBackAsItWas(t *testing.T) {
 			x.Reader = state.RouterID(genID(t, "reader"))
 			x.At = state.Stamp{Boot: genBoot(t, "boot"), At: genDuration(t, "at")}
 			x.OK, x.Loading, x.Refused = rapid.Bool().Draw(t, "ok"), rapid.Bool().Draw(t, "loading"), rapid.Bool().Draw(t, "refused")
+			x.Answered = rapid.Bool().Draw(t, "answered")
+			x.WrongModel = rapid.SampledFrom([]string{"", "m", "llama-3.1-8b"}).Draw(t, "wrong model")
 			x.Err, x.Kind, x.Version = genID(t, "err"), state.EngineVLLM, "0.9"
 			x.Started, x.Running = 1.7e9+0.25, rapid.Float64().Draw(t, "running")
 			x.Adapters = rapid.SampledFrom([][]string{nil, {"a"}, {"a", "b", "a"}}).Draw(t, "adapters")

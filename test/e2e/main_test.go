@@ -3,6 +3,7 @@ package e2e
 import (
 	"context"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -59,10 +60,30 @@ func testMain(m *testing.M) int {
 	return code
 }
 
+// lookAtSources makes the result depend on every source file: go test takes it from
+// its cache while the test's own binary and the files that tests looked at are as
+// they were, and of the binary that is tested it knows nothing.
+var lookAtSources = sync.OnceValue(func() error {
+	return filepath.WalkDir("../..", func(path string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && (d.Name() == "bin" || d.Name() == "out" || strings.HasPrefix(d.Name(), ".") && d.Name() != ".."):
+			return filepath.SkipDir
+		case strings.HasSuffix(path, ".go") || strings.HasSuffix(path, ".sum"):
+			_, err = os.Stat(path)
+		}
+		return err
+	})
+})
+
 // healthy is the shared cluster. Tests leave it as they found it.
 func healthy(t *testing.T) *harness.Procs {
 	t.Helper()
 	shared.once.Do(func() {
+		if shared.err = lookAtSources(); shared.err != nil {
+			return
+		}
 		if shared.err = os.Mkdir(shared.dir, 0o700); shared.err != nil {
 			return
 		}
@@ -85,6 +106,9 @@ func healthy(t *testing.T) *harness.Procs {
 // cluster is one of the test's own, ended with the test.
 func cluster(t *testing.T, cfg harness.ProcsConfig) *harness.Procs {
 	t.Helper()
+	if err := lookAtSources(); err != nil {
+		t.Fatal(err)
+	}
 	cfg.Bin, cfg.Model = binary, model
 	if cfg.Dir == "" {
 		cfg.Dir = t.TempDir()

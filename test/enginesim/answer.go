@@ -90,7 +90,7 @@ func (a *answer) tokens(ctx context.Context, i int) (over bool) {
 				return false
 			}
 		}
-		a.buf = a.f.open(a.buf, i)
+		a.buf = a.f.open(a.buf, i, a.sent[i] == 0)
 		for k := range n {
 			a.buf = g.appendPiece(a.buf, a.sent[i]+k)
 		}

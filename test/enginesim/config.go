@@ -3,7 +3,9 @@ package enginesim
 import (
 	"errors"
 	"fmt"
+	"math"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -122,6 +124,12 @@ func DefaultConfig() Config {
 	}
 }
 
+// What an engine is made for: memory is taken for it at the start.
+const (
+	maxKVTokens      = 1 << 26
+	maxBatchedTokens = 1 << 20
+)
+
 // Validate returns all faults of the configuration, joined.
 func (c Config) Validate() error {
 	var errs []error
@@ -135,20 +143,21 @@ func (c Config) Validate() error {
 	for i, a := range c.Adapters {
 		check(a != "" && a != c.Model && !slices.Contains(c.Adapters[:i], a), "adapters: %q is empty, the model or given twice", a)
 	}
-	check(c.Profile == "simple" || slices.Contains(ProfileNames(), c.Profile), "profile: unknown %q (have simple, %v)", c.Profile, ProfileNames())
+	check(c.Profile == "simple" || slices.Contains(ProfileNames(), c.Profile), "profile: unknown %q: use simple, %s", c.Profile, strings.Join(ProfileNames(), ", "))
 	if c.Profile == "simple" {
 		check(c.SimplePrefillTokensPerSecond > 0, "simple_prefill_tokens_per_second: %v is not positive", c.SimplePrefillTokensPerSecond)
 		check(c.SimpleBaseStep >= 0 && c.SimplePerStream >= 0, "simple step times: negative")
 	}
-	check(c.Speed > 0, "speed: %v is not positive", c.Speed)
+	check(c.Speed > 0 && !math.IsInf(c.Speed, 0), "speed: %v is not a number above 0", c.Speed)
 	check(c.FrontDelay >= 0, "front_delay: negative")
 	check(c.BlockTokens > 0, "block_tokens: %d is not positive", c.BlockTokens)
-	check(c.BlockTokens > 0 && c.KVTokens > 0 && c.KVTokens%c.BlockTokens == 0, "kv_tokens: %d is not a positive multiple of block_tokens", c.KVTokens)
-	check(c.MaxBatchedTokens > 0, "max_batched_tokens: %d is not positive", c.MaxBatchedTokens)
-	check(c.MaxSeqs > 0 && c.MaxSeqs <= c.MaxBatchedTokens, "max_seqs: %d is not in 1..max_batched_tokens", c.MaxSeqs)
-	check(c.MaxModelLen > 1, "max_model_len: %d is below 2", c.MaxModelLen)
-	check(c.MeanOutput > 0, "mean_output: %d is not positive", c.MeanOutput)
-	check(c.StreamInterval > 0, "stream_interval: %d is not positive", c.StreamInterval)
+	check(c.BlockTokens > 0 && c.KVTokens > 0 && c.KVTokens <= maxKVTokens && c.KVTokens%c.BlockTokens == 0,
+		"kv_tokens: %d is not a multiple of %d, the size of a block, from %d to %d", c.KVTokens, c.BlockTokens, c.BlockTokens, maxKVTokens)
+	check(c.MaxBatchedTokens > 0 && c.MaxBatchedTokens <= maxBatchedTokens, "max_batched_tokens: %d is not 1 to %d", c.MaxBatchedTokens, maxBatchedTokens)
+	check(c.MaxSeqs > 0 && c.MaxSeqs <= c.MaxBatchedTokens, "max_seqs: %d is not 1 to %d, the max_batched_tokens", c.MaxSeqs, c.MaxBatchedTokens)
+	check(c.MaxModelLen > 1, "max_model_len: %d is not 2 or more", c.MaxModelLen)
+	check(c.MeanOutput > 0, "mean_output: %d is not 1 or more", c.MeanOutput)
+	check(c.StreamInterval > 0, "stream_interval: %d is not 1 or more", c.StreamInterval)
 	check(c.DPRanks >= 1 && c.DPRanks <= 64 && (c.DPRanks == 1 || c.Kind != LlamaCpp), "dp_ranks: %d is not in 1..64, or not for %s", c.DPRanks, c.Kind)
 	check(c.MaxQueue >= 0 && c.MaxLoRAs >= 0 && c.MediaTokens >= 0, "max_queue, max_loras, media_tokens: negative")
 	check(c.KeepAlive > 0, "keep_alive: %v is not positive", c.KeepAlive)
@@ -158,6 +167,10 @@ func (c Config) Validate() error {
 
 // contextLen is the bound on prompt plus output of a sequence.
 func (c Config) contextLen() int { return min(c.MaxModelLen, c.KVTokens) }
+
+// slotTokens is a slot's part of the cache, as llama.cpp tells it. Here slots share
+// the cache, so a prompt may be longer.
+func (c Config) slotTokens() int { return max(1, c.KVTokens/c.MaxSeqs) }
 
 func (c Config) timing() (Timing, error) {
 	if c.Profile == "simple" {

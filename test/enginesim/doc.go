@@ -28,9 +28,10 @@
 //
 // # What it does not imitate
 //
-//   - Any meaning: answers are random words. No tool calls, log probabilities,
-//     stop strings, structured output, reasoning or beam search; such fields are
-//     accepted and ignored.
+//   - Any meaning: answers are random words. A tool is called where tool_choice asks
+//     for one, with random words for its only argument, "text", whatever its schema.
+//     No log probabilities, stop strings, structured output, reasoning or beam search;
+//     such fields are accepted and ignored.
 //   - Blocks become shareable when the step that computes them ends. vLLM lets a
 //     request scheduled later in the same step share them as well.
 //   - Draft tokens, pipelining of steps, CPU offload, sliding windows, priorities,

@@ -91,7 +91,7 @@ func (e *Engine) sglangLoads(w http.ResponseWriter, _ *http.Request) {
 func (e *Engine) llamaPaths(handle route) {
 	handle(http.MethodGet, "/props", func(w http.ResponseWriter, _ *http.Request) {
 		writeJSON(w, http.StatusOK, map[string]any{
-			"default_generation_settings": map[string]any{"n_ctx": e.cfg.contextLen()},
+			"default_generation_settings": map[string]any{"n_ctx": e.cfg.slotTokens()},
 			"total_slots":                 e.cfg.MaxSeqs, "model_path": e.cfg.Model, "is_sleeping": false, "build_info": e.cfg.Version,
 		})
 	})
@@ -108,7 +108,7 @@ func (e *Engine) llamaPaths(handle route) {
 		}
 		slots := make([]slot, e.cfg.MaxSeqs)
 		for i := range slots {
-			slots[i] = slot{i, e.cfg.contextLen(), i < running}
+			slots[i] = slot{i, e.cfg.slotTokens(), i < running}
 		}
 		writeJSON(w, http.StatusOK, slots)
 	})

@@ -1,8 +1,11 @@
 package enginesim
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 )
 
@@ -39,6 +42,48 @@ type Fault struct {
 	Factor      float64       // of slow, > 0
 }
 
+// FaultExample is a fault as POST /sim/fault takes it.
+const FaultExample = `{"kind":"status","status":503,"count":10}`
+
+// faultWords says what each kind does, in the words of the form that POST
+// /sim/fault takes. No other kind is known.
+var faultWords = []faultWord{
+	{FaultStatus, `answer with "status", "body" and "retry_after_s", and do nothing`},
+	{FaultReset, `reset the connection after "after_events" stream events; 0: before the answer`},
+	{FaultFin, `close the connection after "after_events" events, the answer unfinished`},
+	{FaultSilence, `stop sending after "after_events" events, the connection open`},
+	{FaultSlow, `every step takes "factor" times as long`},
+	{FaultHangMetrics, `/metrics does not answer`},
+	{FaultMetricsStatus, `/metrics answers with "status", or 503`},
+	{FaultHealth, `/health answers with "status", or 503`},
+	{FaultRestart, `running requests die, cache and counters start over; then loading for "duration_ms"`},
+	{FaultWipe, `the cache is cleared`},
+	{FaultLoading, `every path answers 503`},
+	{FaultNone, `ends all faults`},
+}
+
+type faultWord struct {
+	kind FaultKind
+	does string
+}
+
+// FaultHelp lists the kinds of faults and what they do, one a line.
+func FaultHelp() string {
+	var lines []string
+	for _, w := range faultWords {
+		lines = append(lines, fmt.Sprintf("  %-14s %s", w.kind, w.does))
+	}
+	return strings.Join(lines, "\n")
+}
+
+func faultNames() string {
+	var names []string
+	for _, w := range faultWords {
+		names = append(names, string(w.kind))
+	}
+	return strings.Join(names, ", ")
+}
+
 type faultJSON struct {
 	Kind        FaultKind `json:"kind"`
 	Status      int       `json:"status,omitempty"`
@@ -58,10 +103,13 @@ func (f Fault) MarshalJSON() ([]byte, error) {
 	})
 }
 
-// UnmarshalJSON reads the form POST /sim/fault takes.
+// UnmarshalJSON reads the form POST /sim/fault takes. An unknown field is an error:
+// left out, a bound's misspelling would make a fault that never ends.
 func (f *Fault) UnmarshalJSON(b []byte) error {
 	var w faultJSON
-	if err := json.Unmarshal(b, &w); err != nil {
+	d := json.NewDecoder(bytes.NewReader(b))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&w); err != nil {
 		return err
 	}
 	*f = Fault{
@@ -73,6 +121,9 @@ func (f *Fault) UnmarshalJSON(b []byte) error {
 
 // validate fills defaults and refuses what has no meaning.
 func (f *Fault) validate() error {
+	if !slices.ContainsFunc(faultWords, func(w faultWord) bool { return w.kind == f.Kind }) {
+		return fmt.Errorf("unknown kind of fault %q: the kinds are %s", f.Kind, faultNames())
+	}
 	if f.Count < 0 || f.Duration < 0 || f.AfterEvents < 0 {
 		return fmt.Errorf("fault %q: negative count, duration or after_events", f.Kind)
 	}
@@ -88,9 +139,6 @@ func (f *Fault) validate() error {
 		if f.Factor <= 0 {
 			return fmt.Errorf("fault slow: factor %v is not positive", f.Factor)
 		}
-	case FaultReset, FaultFin, FaultSilence, FaultHangMetrics, FaultRestart, FaultWipe, FaultLoading, FaultNone:
-	default:
-		return fmt.Errorf("unknown fault %q", f.Kind)
 	}
 	return nil
 }

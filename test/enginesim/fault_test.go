@@ -289,13 +289,27 @@ func TestFaultWipe(t *testing.T) {
 
 func TestMeaninglessFaultsAreRefused(t *testing.T) {
 	bubble(t, simpleConfig(), func(t *testing.T, s *sim) {
-		for _, f := range []string{`{"kind":"status"}`, `{"kind":"status","status":42}`, `{"kind":"slow"}`, `{"kind":"slow","factor":-1}`, `{"kind":"melt"}`, `{"kind":"fin","count":-1}`, `{}`, `[`} {
-			if status, _ := s.post("/sim/fault", f); status != http.StatusBadRequest {
-				t.Errorf("%s: %d", f, status)
+		for _, f := range []string{`{"kind":"status"}`, `{"kind":"status","status":42}`, `{"kind":"slow"}`, `{"kind":"slow","factor":-1}`, `{"kind":"melt"}`, `{"kind":"fin","count":-1}`, `{"kind":"fin","duration":"3s"}`, `{"status":500}`, `{}`, `[`, ``} {
+			status, answer := s.post("/sim/fault", f)
+			var said struct{ Error string }
+			if err := json.Unmarshal([]byte(answer), &said); err != nil || status != http.StatusBadRequest || !strings.HasSuffix(said.Error, "; give one such as "+FaultExample) {
+				t.Errorf("%s: %d %s", f, status, answer)
+			}
+			if named := strings.Contains(said.Error, "the kinds are status, reset, fin, "); named != (f == `{"kind":"melt"}` || f == `{"status":500}` || f == `{}`) {
+				t.Errorf("%s: %s", f, said.Error)
 			}
 		}
 		if got := s.Faults(); len(got) != 0 {
 			t.Errorf("active %v", got)
+		}
+	})
+}
+
+func TestFaultExampleIsTaken(t *testing.T) {
+	bubble(t, simpleConfig(), func(t *testing.T, s *sim) {
+		s.fault(FaultExample)
+		if status, _ := s.post(textPath, streamBody); status != 503 {
+			t.Errorf("status %d", status)
 		}
 	})
 }

@@ -23,11 +23,13 @@ type format struct {
 	kind   formatKind
 	engine Kind
 	hide   bool   // no prompt_tokens_details
+	tool   []byte // JSON: the function that is called instead of an answer in text; nil: none
+	callID []byte // of that call, without its quotes
 	chunk  []byte // `data: {"id":..,"object":..,"created":..,"model":..,"choices":[`
 	whole  []byte // the same for a whole answer, without `data: `
 }
 
-func newFormat(kind formatKind, cfg Config, rec *RequestRecord) *format {
+func newFormat(kind formatKind, cfg Config, rec *RequestRecord, req *request) *format {
 	id, _ := json.Marshal(rec.ID)
 	model, _ := json.Marshal(rec.Model)
 	head := func(prefix, object string) []byte {
@@ -39,6 +41,10 @@ func newFormat(kind formatKind, cfg Config, rec *RequestRecord) *format {
 		return append(append(b, model...), `,"choices":[`...)
 	}
 	f := &format{kind: kind, engine: cfg.Kind, hide: cfg.HideCachedTokens}
+	if kind == formatChat && req.tool != "" {
+		f.tool, _ = json.Marshal(req.tool)
+		f.callID = id[1 : len(id)-1]
+	}
 	if kind == formatChat {
 		f.chunk, f.whole = head("data: ", "chat.completion.chunk"), head("", "chat.completion")
 	} else {
@@ -56,22 +62,42 @@ func (f *format) role(dst []byte, i int, u *usage) []byte {
 	return f.close(dst, u)
 }
 
-// open appends the part of a content event before its text.
-func (f *format) open(dst []byte, i int) []byte {
+// open appends the part of a content event before its text; first in its choice or
+// not.
+func (f *format) open(dst []byte, i int, first bool) []byte {
 	dst = append(dst, f.chunk...)
 	dst = append(dst, `{"index":`...)
 	dst = strconv.AppendInt(dst, int64(i), 10)
-	if f.kind == formatChat {
+	switch {
+	case f.tool != nil && first:
+		dst = append(dst, `,"delta":{"tool_calls":[{"index":0,`...)
+		return f.call(dst, i)
+	case f.tool != nil:
+		return append(dst, `,"delta":{"tool_calls":[{"index":0,"function":{"arguments":"`...)
+	case f.kind == formatChat:
 		return append(dst, `,"delta":{"content":"`...)
 	}
 	return append(dst, `,"text":"`...)
 }
 
+// call appends a call of the tool up to the text of its one argument.
+func (f *format) call(dst []byte, i int) []byte {
+	dst = append(append(dst, `"id":"chatcmpl-tool-`...), f.callID...)
+	dst = append(strconv.AppendInt(append(dst, '-'), int64(i), 10), `","type":"function","function":{"name":`...)
+	return append(append(dst, f.tool...), `,"arguments":"{\"text\": \"`...)
+}
+
 // shut appends the rest of a content event; finish is "" but in the last one.
 func (f *format) shut(dst []byte, finish string, u *usage) []byte {
-	dst = append(dst, '"')
-	if f.kind == formatChat {
-		dst = append(dst, '}')
+	switch {
+	case f.tool != nil && finish != "":
+		dst, finish = append(dst, `\"}"}}]}`...), "tool_calls"
+	case f.tool != nil:
+		dst = append(dst, `"}}]}`...)
+	case f.kind == formatChat:
+		dst = append(dst, `"}`...)
+	default:
+		dst = append(dst, '"')
 	}
 	dst = append(dst, `,"logprobs":null,"finish_reason":`...)
 	switch {
@@ -150,21 +176,22 @@ func (f *format) choice(dst []byte, i int, g *generator, tokens int) []byte {
 	}
 	dst = append(dst, `{"index":`...)
 	dst = strconv.AppendInt(dst, int64(i), 10)
-	if f.kind == formatChat {
+	finish, end := g.finishReason(), `"`
+	switch {
+	case f.tool != nil:
+		dst = f.call(append(dst, `,"message":{"role":"assistant","content":null,"refusal":null,"tool_calls":[{`...), i)
+		finish, end = "tool_calls", `\"}"}}],"reasoning_content":null}`
+	case f.kind == formatChat:
 		dst = append(dst, `,"message":{"role":"assistant","content":"`...)
-	} else {
+		end = `","refusal":null,"tool_calls":[],"reasoning_content":null}`
+	default:
 		dst = append(dst, `,"text":"`...)
 	}
 	for k := range tokens {
 		dst = g.appendPiece(dst, k)
 	}
-	if f.kind == formatChat {
-		dst = append(dst, `","refusal":null,"tool_calls":[],"reasoning_content":null}`...)
-	} else {
-		dst = append(dst, '"')
-	}
-	dst = append(dst, `,"logprobs":null,"finish_reason":"`...)
-	dst = append(dst, g.finishReason()...)
+	dst = append(append(dst, end...), `,"logprobs":null,"finish_reason":"`...)
+	dst = append(dst, finish...)
 	return append(dst, `","stop_reason":null}`...)
 }
 

@@ -84,7 +84,7 @@ func (e *Engine) inference(of func() endpoint) http.HandlerFunc {
 		}
 		a := &answer{
 			e: e, w: w, rc: http.NewResponseController(w), c: c, req: req, fault: fault,
-			f: newFormat(ep.format, e.cfg, rec), report: r.Header.Get("Endpoint-Load-Metrics-Format"),
+			f: newFormat(ep.format, e.cfg, rec, req), report: r.Header.Get("Endpoint-Load-Metrics-Format"),
 		}
 		if c.stream {
 			a.stream(r.Context())

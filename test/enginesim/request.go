@@ -43,6 +43,7 @@ type request struct {
 	remoteDecode    bool // prefill for another engine
 	remotePrefill   bool // the prompt's blocks come from another engine
 	messages, tools gjson.Result
+	tool            string // the function that has to be called; "" = none
 	prompt, input   gjson.Result
 }
 
@@ -60,7 +61,7 @@ func (e *Engine) parse(body []byte) (*request, *apiError) {
 	}
 	r := &request{n: 1, limit: -1}
 	var err *apiError
-	var completionLimit gjson.Result
+	var completionLimit, toolChoice gjson.Result
 	root.ForEach(func(k, v gjson.Result) bool {
 		if v.Type == gjson.Null {
 			return true
@@ -76,6 +77,8 @@ func (e *Engine) parse(body []byte) (*request, *apiError) {
 			r.messages = v
 		case "tools":
 			r.tools = v
+		case "tool_choice":
+			toolChoice = v
 		case "prompt":
 			r.prompt = v
 		case "input":
@@ -114,6 +117,12 @@ func (e *Engine) parse(body []byte) (*request, *apiError) {
 	})
 	if err != nil {
 		return nil, err
+	}
+	switch {
+	case toolChoice.Str == "required":
+		r.tool = strings.Clone(r.tools.Get("0.function.name").Str)
+	case toolChoice.IsObject():
+		r.tool = strings.Clone(toolChoice.Get("function.name").Str)
 	}
 	if completionLimit.Exists() {
 		if r.limit, err = integer("max_completion_tokens", completionLimit, 1); err != nil {

@@ -130,11 +130,14 @@ func (e *Engine) hold(ctx context.Context, f *activeFault) {
 func (e *Engine) postFault(w http.ResponseWriter, r *http.Request) {
 	var f Fault
 	err := json.NewDecoder(io.LimitReader(r.Body, 1<<20)).Decode(&f)
-	if err == nil {
+	switch {
+	case errors.Is(err, io.EOF):
+		err = errors.New("no fault in the body")
+	case err == nil:
 		err = e.SetFault(f)
 	}
 	if err != nil {
-		writeJSON(w, http.StatusBadRequest, map[string]string{"error": err.Error()})
+		writeJSON(w, http.StatusBadRequest, map[string]string{"error": err.Error() + "; give one such as " + FaultExample})
 		return
 	}
 	writeJSON(w, http.StatusOK, e.Faults())

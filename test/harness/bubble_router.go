@@ -13,7 +13,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -35,7 +34,7 @@ type Router struct {
 	host  *simnet.Host
 	dir   string
 	disk  *consensus.Memory
-	log   tail
+	log   Log
 	boots []*boot
 	now   *boot // nil while it does not run
 }
@@ -61,7 +60,7 @@ const (
 func (b *Bubble) AddRouter() *Router {
 	b.T.Helper()
 	i := len(b.routers)
-	r := &Router{Name: routerName(i), b: b, i: i, host: b.Net.Host(routerName(i)), dir: b.newDir(), disk: consensus.NewMemory()}
+	r := &Router{Name: routerName(i), b: b, i: i, host: b.Net.Host(routerName(i)), dir: b.newDir(), disk: consensus.NewMemory(), log: Log{Keep: 256 << 10}}
 	b.routers = append(b.routers, r)
 	r.start()
 	return r
@@ -217,6 +216,10 @@ func (r *Router) Wipe() {
 	r.dir, r.disk = r.b.newDir(), consensus.NewMemory()
 }
 
+// ForgetRaft empties what a router that does not run keeps of its cluster, which a
+// real one has in the raft directory of its data directory.
+func (r *Router) ForgetRaft() { r.disk = consensus.NewMemory() }
+
 // Running reports whether it runs.
 func (r *Router) Running() bool { return r.now != nil }
 
@@ -329,28 +332,4 @@ func (r *Router) unread() error {
 		}
 	}
 	return errors.Join(errs...)
-}
-
-// tail keeps the end of what is written.
-type tail struct {
-	mu  sync.Mutex
-	buf []byte
-}
-
-const tailBytes = 256 << 10
-
-func (l *tail) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if len(l.buf) > 2*tailBytes {
-		l.buf = append(l.buf[:0], l.buf[len(l.buf)-tailBytes:]...)
-	}
-	l.buf = append(l.buf, p...)
-	return len(p), nil
-}
-
-func (l *tail) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return strings.ToValidUTF8(string(l.buf[max(0, len(l.buf)-tailBytes):]), "?")
 }

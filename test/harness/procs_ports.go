@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"runtime"
+	"sync"
 )
 
 // Ports are taken below the range that the system gives to outgoing connections
@@ -15,9 +17,34 @@ const (
 	lastPort  = 30000
 )
 
+// reserved are names that stand for the ports this process has got, as long as it
+// lives: nobody who asks Ports gets one of them, also while what listens there is
+// being restarted. Only references: what they refer to is never used.
+var (
+	reservedMu sync.Mutex
+	reserved   []net.Listener // guarded by reservedMu
+)
+
+// reserve takes a port for this process, if it is nobody's. Abstract sockets (Linux)
+// belong to the network's namespace, as ports do, and end with the process; elsewhere
+// nothing is reserved.
+func reserve(port int) bool {
+	if runtime.GOOS != "linux" {
+		return true
+	}
+	ln, err := net.Listen("unix", fmt.Sprintf("@hearsay-test-port-%d", port))
+	if err != nil {
+		return false
+	}
+	reservedMu.Lock()
+	defer reservedMu.Unlock()
+	reserved = append(reserved, ln)
+	return true
+}
+
 // Ports finds n ports that are free on loopback, for TCP and for UDP, each with a
 // free successor that no other of them is: a router's mesh takes the port after its
-// cluster address.
+// cluster address. They are this process's until it ends.
 func Ports(n int) ([]int, error) {
 	var out []int
 	var open []interface{ Close() error }
@@ -45,7 +72,7 @@ func Ports(n int) ([]int, error) {
 			return out, nil
 		}
 		port := firstPort + rand.IntN(lastPort-firstPort)
-		if hold(port) && hold(port+1) {
+		if reserve(port) && reserve(port+1) && hold(port) && hold(port+1) {
 			out = append(out, port)
 		}
 	}

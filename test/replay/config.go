@@ -49,7 +49,7 @@ type Expect struct {
 
 // Config says what to replay, where to and how. Targets, Model and Source are required.
 type Config struct {
-	Targets    []string // base URLs of routers, with or without /v1; each request goes to one of them
+	Targets    []string // base URLs of routers, or host:port, with or without /v1; each request goes to one of them
 	RoundRobin bool     // targets in turn; otherwise each is drawn at random from Seed
 	Model      string
 	Source     Source
@@ -108,30 +108,33 @@ func (c Config) Validate() error {
 			errs = append(errs, fmt.Errorf(format, args...))
 		}
 	}
-	fault(len(c.Targets) == 0, "no targets")
+	fault(len(c.Targets) == 0, "target: no URL")
 	for _, t := range c.Targets {
 		_, err := endpointURL(t, Chat)
 		fault(err != nil, "%w", err)
 	}
-	fault(c.Model == "", "no model")
+	fault(c.Model == "", "model: empty")
 	fault(c.Source == nil, "no source")
 	fault(c.Endpoint != "" && c.Endpoint != Chat && c.Endpoint != Completions, "endpoint %q is neither %s nor %s", c.Endpoint, Chat, Completions)
-	fault(c.Speed != 0 && (!(c.Speed > 0) || math.IsInf(c.Speed, 0)), "speed is %v, want above 0", c.Speed)
-	fault(c.Concurrency < 0, "concurrency is %d, want above 0", c.Concurrency)
-	fault(c.Timeout < 0, "timeout is %v, want above 0", c.Timeout)
-	fault(c.Warmup < 0, "warm-up is %v, want 0 or above", c.Warmup)
-	fault(c.SLO.TTFT < 0 || c.SLO.TPOT < 0, "slo is %v and %v, want 0 or above", c.SLO.TTFT, c.SLO.TPOT)
+	fault(c.Speed != 0 && (!(c.Speed > 0) || math.IsInf(c.Speed, 0)), "speed: %v is not a number above 0", c.Speed)
+	fault(c.Concurrency < 0, "concurrency: %d is not 0 or more", c.Concurrency)
+	fault(c.Timeout < 0, "timeout: %v is not 0 or more", c.Timeout)
+	fault(c.Warmup < 0, "warmup: %v is not 0 or more", c.Warmup)
+	fault(c.SLO.TTFT < 0, "slo_ttft: %v is not 0 or more", c.SLO.TTFT)
+	fault(c.SLO.TPOT < 0, "slo_tpot: %v is not 0 or more", c.SLO.TPOT)
 	return errors.Join(errs...)
 }
 
-// endpointURL is where requests for a target go.
+// endpointURL is where requests for a target go. A target without a scheme is
+// host:port, and speaks HTTP.
 func endpointURL(target string, e Endpoint) (string, error) {
-	u, err := url.Parse(target)
-	if err != nil {
-		return "", fmt.Errorf("target: %w", err)
+	given, bare := target, !strings.Contains(target, "://")
+	if bare {
+		target = "http://" + target
 	}
-	if u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
-		return "", fmt.Errorf("target %q is not an http or https URL", target)
+	u, err := url.Parse(target)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" || bare && u.Port() == "" {
+		return "", fmt.Errorf("target: %q is neither a URL such as http://127.0.0.1:8080 nor host:port", given)
 	}
 	base := strings.TrimSuffix(strings.TrimSuffix(strings.TrimRight(target, "/"), "/v1"), "/")
 	return base + e.path(), nil

@@ -88,7 +88,7 @@ func TestTextIsATableAPersonReads(t *testing.T) {
 			"100.0 % of requests within TTFT 1.00 s and TPOT 100 ms",
 			"http://router  20",
 			`http_503  3      "no\x1b[2J replica"`,
-			"2 sends waited for the bound of 2048",
+			"sends that waited for the bound on requests in flight (2048): 2;",
 		} {
 			if !strings.Contains(out.String(), want) {
 				t.Errorf("%q is missing in:\n%s", want, out.String())

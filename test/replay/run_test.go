@@ -219,7 +219,7 @@ func TestTargetsAreSprayedBySeedOrInTurn(t *testing.T) {
 		n := serve(t, e.ServeHTTP)
 		count := func(seed uint64, roundRobin bool) []int {
 			r := run(t, t.Context(), n, Config{
-				Targets: []string{"http://a", "http://b/v1", "http://c/"}, RoundRobin: roundRobin, Seed: seed,
+				Targets: []string{"http://a", "b:80/v1", "http://c/"}, RoundRobin: roundRobin, Seed: seed,
 				Source: every(time.Millisecond, 90, 1),
 			})
 			var counts []int
@@ -414,11 +414,11 @@ func TestABrokenTraceEndsInItsErrorAndAReport(t *testing.T) {
 }
 
 func TestBadConfigsNameEveryFault(t *testing.T) {
-	_, err := Run(t.Context(), Config{Targets: []string{"router:8080", "ftp://x", "http://"}, Endpoint: "embeddings", Speed: -1, Concurrency: -1})
+	_, err := Run(t.Context(), Config{Targets: []string{"router", "router:808o", "ftp://x", "http://"}, Endpoint: "embeddings", Speed: -1, Concurrency: -1})
 	if err == nil {
 		t.Fatal("accepted")
 	}
-	for _, want := range []string{"router:8080", "ftp://x", `"http://"`, "no model", "no source", "embeddings", "speed is -1", "concurrency is -1"} {
+	for _, want := range []string{`"router"`, "router:808o", "ftp://x", `"http://"`, "model: empty", "no source", "embeddings", "speed: -1", "concurrency: -1"} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("%v does not name %q", err, want)
 		}

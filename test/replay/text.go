@@ -74,10 +74,10 @@ func (r *Report) notes(t *table) {
 		t.line("      The target saw a gentler load than the trace's. Replay at a lower speed or rate, or from a machine of its own.")
 	}
 	if r.Blocked > 0 {
-		t.line("note: %d sends waited for the bound of %d requests in flight: the loop was not open then", r.Blocked, r.concurrency)
+		t.line("note: sends that waited for the bound on requests in flight (%d): %d; the loop was not open then", r.concurrency, r.Blocked)
 	}
 	if r.HeldTurns > 0 {
-		t.line("note: %d turns waited for their own session's answer, p50 %s", r.HeldTurns, seconds(r.Held.P50))
+		t.line("note: turns that waited for their own session's answer: %d, p50 %s", r.HeldTurns, seconds(r.Held.P50))
 	}
 	if r.OK > 0 && r.UsageReports == 0 {
 		t.line("note: no engine reported usage; output tokens are counted by events, the hit rate is unknown")

@@ -15,16 +15,19 @@ import (
 // warned looks for a warning of a router's status.
 func warned(t *testing.T, r *harness.Router, want string) {
 	t.Helper()
+	if list := warnings(t, r); !strings.Contains(list, want) {
+		t.Errorf("%s warns of %q, not of %q", r.Name, list, want)
+	}
+}
+
+// warnings are those of a router's status, one a line.
+func warnings(t *testing.T, r *harness.Router) string {
+	t.Helper()
 	var st console.Status
 	if _, err := r.Admin("GET", "/admin/v1/status", nil, &st); err != nil {
 		t.Fatal(err)
 	}
-	for _, w := range st.Warn {
-		if strings.Contains(w, want) {
-			return
-		}
-	}
-	t.Errorf("%s warns of %q, not of %q", r.Name, st.Warn, want)
+	return strings.Join(st.Warn, "\n")
 }
 
 // A router that can't join says so at once in its log and in its status, and why.
@@ -53,6 +56,7 @@ func TestFailedJoinIsTold(t *testing.T) {
 		}}, func(t *testing.T, b *harness.Bubble) {
 			r := b.AddRouter()
 			b.Settle(3 * time.Second)
+			warned(t, r, "this router founds no cluster, it only joins one")
 			warned(t, r, "can't join "+b.Net.Host("r0").IP().String()+":7946: "+want)
 			if !strings.Contains(r.Log(), want) {
 				t.Errorf("the log does not say %q", want)
@@ -82,14 +86,8 @@ func TestJoinWhereNobodyIs(t *testing.T) {
 		}
 		b.Router(1).Restart()
 		b.Within(10*time.Second, "one group", oneGroup(b, 1))
-		var st console.Status
-		if _, err := b.Router(0).Admin("GET", "/admin/v1/status", nil, &st); err != nil {
-			t.Fatal(err)
-		}
-		for _, w := range st.Warn {
-			if strings.Contains(w, "can't join") {
-				t.Errorf("still warns: %s", w)
-			}
+		if list := warnings(t, b.Router(0)); strings.Contains(list, "can't join") {
+			t.Errorf("still warns: %s", list)
 		}
 	})
 }

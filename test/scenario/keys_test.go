@@ -57,6 +57,15 @@ func TestSharedSecretIsRotated(t *testing.T) {
 		step(fresh, old)
 		step(fresh)
 
+		write(0) // by mistake
+		b.Settle(3 * time.Second)
+		warned(t, b.Router(0), "cluster.secret_file can't be used")
+		write(0, fresh)
+		b.Settle(3 * time.Second)
+		if list := warnings(t, b.Router(0)); strings.Contains(list, "secret_file") {
+			t.Errorf("still warns: %s", list)
+		}
+
 		// Streams that come up from now on go by the new secret, too.
 		b.Router(1).Kill()
 		b.Router(1).Restart()
@@ -74,6 +83,75 @@ func TestSharedSecretIsRotated(t *testing.T) {
 		}
 		if !strings.Contains(b.Router(0).Log()+b.Router(1).Log()+b.Router(2).Log(), "refused") {
 			t.Error("nobody says that it was refused")
+		}
+	})
+}
+
+// A secret appended to a line without an end would make one of both, which no other
+// router has: it is not taken. One that replaces all others is, and warned of in the
+// log once and in status as long as somebody may lack it.
+func TestSecretsThatCutARouterOff(t *testing.T) {
+	dir := t.TempDir()
+	file := func(i int) string { return filepath.Join(dir, fmt.Sprint("secret", i)) }
+	write := func(i int, text string) {
+		t.Helper()
+		if err := os.WriteFile(file(i), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const old, fresh = "the-secret-of-last-year", "the-secret-of-this-year"
+	for i := range 3 {
+		write(i, old)
+	}
+	cfg := harness.BubbleConfig{Routers: 3, Delay: time.Millisecond, RouterFile: func(i int, c *node.Config) {
+		c.Cluster.SecretFile, c.Cluster.Insecure = file(i), false
+	}}
+	harness.InBubble(t, cfg, func(t *testing.T, b *harness.Bubble) {
+		silent := func(r *harness.Router) {
+			t.Helper()
+			if list := warnings(t, r); strings.Contains(list, "secret") {
+				t.Errorf("%s warns: %s", r.Name, list)
+			}
+		}
+		write(1, old+fresh+"\n")
+		b.Settle(20 * time.Second)
+		warned(t, b.Router(1), "can't be used, so the shared keys stay as they were: a line of "+file(1)+" holds a secret in use (")
+		if err := oneGroup(b, 1)(); err != nil {
+			t.Error(err)
+		}
+		write(1, old+"\n"+fresh+"\n")
+		b.Settle(5 * time.Second)
+		silent(b.Router(1))
+
+		const cut = "none of the secrets in use until now is in the file any more: routers that still have only those refuse this one"
+		write(0, fresh+"\n")
+		b.Settle(3 * time.Second)
+		warned(t, b.Router(0), "cluster.secret_file: "+cut)
+		b.Settle(40 * time.Second)
+		warned(t, b.Router(0), "cluster.secret_file: "+cut)
+		if n := strings.Count(b.Router(0).Log(), cut); n != 1 {
+			t.Errorf("the log says it %d times", n)
+		}
+		write(0, old+"\n"+fresh+"\n")
+		b.Settle(20 * time.Second)
+		silent(b.Router(0))
+
+		for turn, next := range []string{"the-secret-of-next-year", "the-secret-of-the-year-after"} {
+			for i := range 3 { // all at once: cut off for a moment only
+				write(i, next)
+			}
+			b.Settle(3 * time.Second)
+			warned(t, b.Router(2), cut)
+			b.Settle(time.Minute)
+			for _, r := range b.Routers() {
+				silent(r)
+			}
+			if n := strings.Count(b.Router(2).Log(), cut); n != turn+1 {
+				t.Errorf("the log says it %d times at change %d", n, turn+1)
+			}
+		}
+		if err := oneGroup(b, 1)(); err != nil {
+			t.Error(err)
 		}
 	})
 }

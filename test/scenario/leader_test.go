@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"reflect"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -157,46 +158,6 @@ func TestLeaderIsKilled(t *testing.T) {
 	})
 }
 
-// A drained replica gets no new work from any router, finishes what it has, and
-// gets work again when the drain ends.
-func TestDrainIsSeenByAll(t *testing.T) {
-	harness.InBubble(t, harness.BubbleConfig{Routers: 3, Engines: 2, Delay: time.Millisecond}, func(t *testing.T, b *harness.Bubble) {
-		waitLeader(b, 5*time.Second)
-		system := words("drain", 2000)
-		running := b.Open(0, streamed(chat(system, "Take your time.", 200)).Body())
-		running.Next()
-		time.Sleep(100 * time.Millisecond)
-		e := b.Find(running.Replica)
-		path := "/admin/v1/replicas/" + string(e.ID)
-		if status, err := b.Router(1).Admin("POST", path+"/drain", console.ReasonRequest{Reason: "test"}, nil); err != nil || status != http.StatusOK {
-			t.Fatalf("drain: %d %v", status, err)
-		}
-		draining := func(want bool) func() error {
-			return func() error {
-				return each(b, func(r *harness.Router) error {
-					if r.Replica(e.ID).Draining != want {
-						return fmt.Errorf("draining is %v", !want)
-					}
-					return nil
-				})
-			}
-		}
-		b.Within(2*time.Second, "all see the drain", draining(true)) // learners ask now and then
-		for i := range 9 {                                           // its prefix is warm there, and yet
-			if r := ok(t, b.Chat(i%3, streamed(chat(system, "Quick one.", 3)))); r.Replica == e.ID {
-				t.Errorf("r%d sent work to the drained replica", i%3)
-			}
-		}
-		for running.Next() {
-		}
-		ok(t, running.Reply)
-		if status, err := b.Router(2).Admin("POST", path+"/undrain", nil, nil); err != nil || status != http.StatusOK {
-			t.Fatalf("undrain: %d %v", status, err)
-		}
-		b.Within(2*time.Second, "all see its end", draining(false))
-	})
-}
-
 // Two routers on one side, one on the other, for a minute: both sides serve, only
 // the majority writes, and after healing there is one view again.
 func TestPartitionAndHeal(t *testing.T) {
@@ -306,6 +267,9 @@ func TestQuorumIsLost(t *testing.T) {
 		e := b.Engine(0)
 		if status, err := last.Admin("POST", "/admin/v1/replicas/"+string(e.ID)+"/drain", console.ReasonRequest{Local: true}, nil); err != nil || status != http.StatusOK {
 			t.Errorf("local drain: %d %v", status, err)
+		}
+		if reason := last.Node().View().Replica(e.ID).DrainReason; !strings.Contains(reason, "on this router alone") {
+			t.Errorf("it is drained for %q", reason)
 		}
 		for i := range 5 {
 			if r := ok(t, b.Chat(0, streamed(chat("Be brief.", words(fmt.Sprint("local", i), 100), 3)))); r.Replica == e.ID {

@@ -91,7 +91,8 @@ func TestSharingMakesThreeRoutersAsGoodAsOne(t *testing.T) {
 
 // A burst of requests with one identical cold prefix, through routers that can't
 // have heard of each other's yet: some replicas prefill it, not all, and no request
-// waits longer for it than if all had been sent to one replica.
+// waits longer for it than if all had been sent to one replica. How many is a mean of
+// bursts: now and then each router spills its last requests to a replica of its own.
 func TestBurstOfOneColdPrefix(t *testing.T) {
 	run := func(name string, cfg harness.BubbleConfig) (y *tally, holders int) {
 		t.Run(name, func(t *testing.T) {
@@ -124,18 +125,20 @@ func TestBurstOfOneColdPrefix(t *testing.T) {
 		return y, holders
 	}
 	alone, _ := run("one replica", harness.BubbleConfig{Routers: 4, Engines: 1})
-	used := map[int]int{}
-	for _, routers := range []int{1, 4} {
-		y, holders := run(fmt.Sprintf("%d routers", routers), harness.BubbleConfig{Routers: routers, Engines: 16})
-		used[routers] = holders
-		if holders > 6 {
-			t.Errorf("%d routers: more than a handful of replicas prefill it: %d", routers, holders)
+	used := map[int]float64{}
+	for routers, bursts := range map[int]int{1: 1, 4: 3} {
+		for range bursts {
+			y, holders := run(fmt.Sprintf("%d routers", routers), harness.BubbleConfig{Routers: routers, Engines: 16})
+			used[routers] += float64(holders) / float64(bursts)
+			if y.mean() > alone.mean() || y.worst > alone.worst {
+				t.Errorf("%d routers: TTFT %v at the mean, %v at worst; %v and %v with one replica", routers, y.mean(), y.worst, alone.mean(), alone.worst)
+			}
 		}
-		if y.mean() > alone.mean() || y.worst > alone.worst {
-			t.Errorf("%d routers: TTFT %v at the mean, %v at worst; %v and %v with one replica", routers, y.mean(), y.worst, alone.mean(), alone.worst)
+		if used[routers] > 6 {
+			t.Errorf("%d routers: more than a handful of replicas prefill it: %.1f", routers, used[routers])
 		}
 	}
 	if d := used[4] - used[1]; d < -2 || d > 2 {
-		t.Errorf("%d replicas prefill it with one router, %d with four", used[1], used[4])
+		t.Errorf("%.1f replicas prefill it with one router, %.1f with four", used[1], used[4])
 	}
 }

@@ -236,6 +236,9 @@ func (c *Cursor) scalar(i int) (v Value, end int, ok bool) {
 
 // compound reads the array or object at i with all that is in it, without recursion.
 func (c *Cursor) compound(i int) (end int, ok bool) {
+	if c.known {
+		return c.knownCompound(i)
+	}
 	var isObject [MaxDepth/64 + 1]uint64 // a bit per level
 	level, doc := 0, c.doc
 	var v Value

@@ -1,10 +1,41 @@
 package scan
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
 )
+
+// best runs f and reports the best rate at which it reads size bytes: on a machine that does something else meanwhile.
+func best(b *testing.B, name string, size int, f func()) {
+	b.Run(name, func(b *testing.B) {
+		best := time.Hour
+		for b.Loop() {
+			began := time.Now()
+			f()
+			best = min(best, time.Since(began))
+		}
+		b.ReportMetric(float64(size)/1e6/best.Seconds(), "best-MB/s")
+	})
+}
+
+// BenchmarkInts reads 130 kB of token ids.
+func BenchmarkInts(b *testing.B) {
+	var ids []byte
+	for id := 1; len(ids) < 130_000; id = id * 7 % 128_201 {
+		ids = fmt.Appendf(ids, "%d, ", id)
+	}
+	doc := []byte("[" + string(ids) + "0]")
+	var buf [2048]byte
+	best(b, "ids", len(doc), func() {
+		c := New(doc)
+		c.EnterArray()
+		for c.NextElem() {
+			c.Ints(buf[:])
+		}
+	})
+}
 
 // BenchmarkStrings reads and decodes a string of 130 kB.
 func BenchmarkStrings(b *testing.B) {
@@ -18,21 +49,10 @@ func BenchmarkStrings(b *testing.B) {
 		{"ascii", `\u8fd9\u662f\u4e00\u4e2a`},
 	} {
 		doc := []byte(`"` + strings.Repeat(c.piece, 130_000/len(c.piece)) + `"`)
-		run := func(name string, f func()) {
-			b.Run(c.name+"/"+name, func(b *testing.B) {
-				best := time.Hour
-				for b.Loop() {
-					began := time.Now()
-					f()
-					best = min(best, time.Since(began))
-				}
-				b.ReportMetric(float64(len(doc))/1e6/best.Seconds(), "best-MB/s")
-			})
-		}
-		run("check", func() { c := New(doc); c.Skip() })
-		run("reread", func() { c := Reread(doc); c.Skip() })
+		best(b, c.name+"/check", len(doc), func() { c := New(doc); c.Skip() })
+		best(b, c.name+"/reread", len(doc), func() { c := Reread(doc); c.Skip() })
 		var buf [2048]byte
-		run("decode", func() {
+		best(b, c.name+"/decode", len(doc), func() {
 			for raw := doc[1 : len(doc)-1]; len(raw) > 0; {
 				_, used := Decode(buf[:], raw)
 				raw = raw[used:]

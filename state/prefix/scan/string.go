@@ -3,7 +3,6 @@ package scan
 import (
 	"bytes"
 	"encoding/binary"
-	"math/bits"
 	"unicode/utf8"
 )
 
@@ -47,43 +46,6 @@ func (c *Cursor) str(i int) (v Value, end int, ok bool) {
 			if i, ok = c.wide(i); !ok {
 				return Value{}, i, false
 			}
-		}
-	}
-}
-
-// knownStr reads the string whose opening quote is at i without checking it.
-func (c *Cursor) knownStr(i int) (v Value, end int, ok bool) {
-	v = Value{Start: i, Kind: String, Wide: true}
-	i++
-	// Keys and other short strings end within a few words.
-	for k := i; k < i+32 && k+8 <= len(c.doc); k += 8 {
-		w := binary.LittleEndian.Uint64(c.doc[k:])
-		q, s := w^ones*'"', w^ones*'\\'
-		if flags := ((q-ones)&^q | (s-ones)&^s) & highs; flags != 0 {
-			if k += bits.TrailingZeros64(flags) >> 3; c.doc[k] == '"' {
-				v.End = k + 1
-				return v, k + 1, true
-			}
-			break
-		}
-	}
-	for from := i; ; {
-		n := bytes.IndexByte(c.doc[i:], '"')
-		if n < 0 {
-			return Value{}, i, c.fail(Truncated, len(c.doc))
-		}
-		i += n
-		// A quote ends the string unless an odd number of backslashes stands before it.
-		slashes := 0
-		for i-slashes > from && c.doc[i-slashes-1] == '\\' {
-			slashes++
-		}
-		v.Escaped = v.Escaped || slashes > 0
-		i++
-		if slashes&1 == 0 {
-			v.End = i
-			v.Escaped = v.Escaped || bytes.IndexByte(c.doc[from:i], '\\') >= 0
-			return v, i, true
 		}
 	}
 }
@@ -182,21 +144,68 @@ func Decode(dst, raw []byte) (written, read int) {
 
 // decodeUnicode decodes a run of \u escapes that are one character each and not ASCII.
 func decodeUnicode(dst, raw []byte) (written, read int) {
-	for len(raw)-read >= 6 && len(dst)-written >= 3 && raw[read] == '\\' && raw[read+1] == 'u' {
-		r := hex4(raw[read+2:])
-		switch {
-		case r < 0x80 || r >= 0xD800 && r < 0xE000:
-			return written, read
-		case r < 0x800:
-			dst[written], dst[written+1] = byte(0xC0|r>>6), byte(0x80|r&0x3F)
-			written += 2
-		default:
-			dst[written], dst[written+1], dst[written+2] = byte(0xE0|r>>12), byte(0x80|r>>6&0x3F), byte(0x80|r&0x3F)
-			written += 3
+	for len(raw)-read >= 6 && len(dst)-written >= 4 {
+		b := (*[6]byte)(raw[read:])
+		if b[0] != '\\' || b[1] != 'u' {
+			break
 		}
-		read += 6
+		digits := (*[4]byte)(b[2:])
+		out, n := threeByteEscape(digits), 3
+		if out&notThreeBytes != 0 {
+			if out, n = twoByteEscape(digits); n == 0 {
+				break
+			}
+		}
+		binary.LittleEndian.PutUint32(dst[written:], out)
+		written, read = written+n, read+6
 	}
 	return written, read
+}
+
+// threeBytes has, for each of four hexadecimal digits, its share in the number's three bytes of UTF-8, the first byte
+// lowest. The sum of the shares has a bit of notThreeBytes set where there is no such form.
+var threeBytes = func() (t [4][256]uint32) {
+	const (
+		short, half = 1 << 24, 1 << 26 // below 0x800, a surrogate: where the first two digits say so
+		wrong       = 1 << 28
+	)
+	for i, n := range hexValue {
+		d := uint32(n)
+		if n < 0 {
+			t[0][i], t[1][i], t[2][i], t[3][i] = wrong, wrong, wrong, wrong
+			continue
+		}
+		t[0][i], t[1][i] = 0x8080E0|d, d<<10
+		t[2][i], t[3][i] = d>>2<<8|d&3<<20, d<<16
+		switch {
+		case d == 0:
+			t[0][i] += short
+		case d == 0xD:
+			t[0][i] += half
+		}
+		if d < 8 {
+			t[1][i] += short
+		} else {
+			t[1][i] += half
+		}
+	}
+	return t
+}()
+
+const notThreeBytes = 1<<25 | 1<<27 | 7<<28
+
+// threeByteEscape is the UTF-8 of a character from 0x800 to 0xFFFF by its digits, the first byte lowest.
+func threeByteEscape(digits *[4]byte) uint32 {
+	return threeBytes[0][digits[0]] + threeBytes[1][digits[1]] + threeBytes[2][digits[2]] + threeBytes[3][digits[3]]
+}
+
+// twoByteEscape is that of a character from 0x80 to 0x7FF. n is 0 where there is none.
+func twoByteEscape(digits *[4]byte) (out uint32, n int) {
+	r := uint32(hex4(digits[:]))
+	if r-0x80 >= 0x800-0x80 {
+		return 0, 0
+	}
+	return 0x80C0 | r>>6 | r<<8&0x3F00, 2
 }
 
 // AppendDecoded appends a string's inner bytes, decoded, to dst.
@@ -269,6 +278,15 @@ var hexValue = func() (t [256]int8) {
 
 // shortEscape is what a byte behind a backslash stands for, 0 where it is no escape by itself.
 var shortEscape = [256]byte{'"': '"', '\\': '\\', '/': '/', 'b': '\b', 'f': '\f', 'n': '\n', 'r': '\r', 't': '\t'}
+
+// squeezedEscape is shortEscape with a quote marked as one that closes no string, the first byte lowest.
+var squeezedEscape = func() (t [256]uint16) {
+	for i, b := range shortEscape {
+		t[i] = uint16(b)
+	}
+	t['"'] = InnerQuote | '"'<<8
+	return t
+}()
 
 // noShortEscape is 1 where shortEscape is 0.
 var noShortEscape = func() (t [256]byte) {

@@ -2,7 +2,9 @@ package scan
 
 import (
 	"bytes"
+	"encoding/binary"
 	"encoding/json"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -108,6 +110,34 @@ func TestFaultsInStringsAreFoundWhereTheyAre(t *testing.T) {
 	})
 }
 
+func TestEveryUnicodeEscapeDecodes(t *testing.T) {
+	dst := make([]byte, 64)
+	f := func(raw string) {
+		t.Helper()
+		var want []byte
+		for rest := raw; rest != ""; {
+			one, n, used := [MinDecodeBuffer]byte{rest[0]}, 1, 1
+			if rest[0] == '\\' {
+				n, used = decodeEscape(one[:], []byte(rest))
+			}
+			want, rest = append(want, one[:n]...), rest[used:]
+		}
+		if n, used := Decode(dst, []byte(raw)); used != len(raw) || !bytes.Equal(dst[:n], want) {
+			t.Fatalf("%s: %x, want %x", raw, dst[:n], want)
+		}
+	}
+	for r := range 1 << 16 {
+		f(fmt.Sprintf(`\u%04x\u%04X\ud83c`, r, r^0x5A5A))
+	}
+	for bad := range 256 {
+		for at := range 4 {
+			digits := []byte("8fd9")
+			digits[at] = byte(bad)
+			f(`\u4e00\u` + string(digits) + `\u4e00`)
+		}
+	}
+}
+
 func TestFaultsAmongThreeByteCharacters(t *testing.T) {
 	for before := range 14 {
 		for _, bad := range []string{"\xED\xA0\x80", "\xED\xBF\xBF", "\xE0\x80\x80", "\xE0\x9F\xBF", "\xE9\x82那", "\xE9那", "\xE9\x82\xC3\xA9", "\xF0\x82\xA3"} {
@@ -126,47 +156,60 @@ func TestFaultsAmongThreeByteCharacters(t *testing.T) {
 	}
 }
 
-func TestSqueezeIsCompactWithoutEscapes(t *testing.T) {
+// squeezed does one step of what Squeeze does, the plain way: a byte or an escape.
+func squeezed(dst, raw []byte, inside bool) (out, rest []byte, insideNow bool) {
+	switch b := raw[0]; {
+	case inside && b == '\\':
+		var one [MinDecodeBuffer]byte
+		n, used := decodeEscape(one[:], raw)
+		if n == 1 && one[0] == '"' {
+			dst = append(dst, InnerQuote)
+		}
+		return append(dst, one[:n]...), raw[used:], true
+	case inside || b > ' ':
+		return append(dst, b), raw[1:], inside != (b == '"')
+	}
+	return dst, raw[1:], false
+}
+
+// squeezes compares Squeeze in buffers of a size with the plain way.
+func squeezes(t interface{ Fatalf(string, ...any) }, raw []byte, size int, inside bool) {
+	var want, got []byte
+	for rest, in := raw, inside; len(rest) > 0; {
+		want, rest, in = squeezed(want, rest, in)
+	}
+	dst := make([]byte, size)
+	for rest := raw; len(rest) > 0; {
+		w, r, in := Squeeze(dst, rest, inside)
+		got, rest, inside = append(got, dst[:w]...), rest[r:], in
+		if r == 0 {
+			got, rest, inside = squeezed(got, rest, inside)
+		}
+	}
+	if !bytes.Equal(got, want) {
+		t.Fatalf("%q\ngot  %q\nwant %q", raw, got, want)
+	}
+}
+
+func TestSqueezeInBlocksAndByteByByteIsTheSame(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var b strings.Builder
 		b.WriteString("[")
 		for range rapid.IntRange(0, 40).Draw(t, "values") {
-			b.WriteString(rapid.SampledFrom([]string{
-				`"a b"`, `{ "key" : [ 1 , 2 ] }`, `"` + strings.Repeat(" x", 60) + `"`, "12345678", "\n\t\t  true", `{"那 个":"é é"}`, `""`, `"\n \" "`, `"\\"`,
-			}).Draw(t, "value"))
+			value := rapid.SampledFrom([]string{
+				`"a b"`, `{ "key" : [ 1 , 2 ] }`, `"` + strings.Repeat(" x", 60) + `"`, "12345678", "\n\t\t  true", `{"那 个":"é é"}`, `""`, `"\n \" "`, `"\\"`, "",
+			}).Draw(t, "value")
+			if value == "" {
+				value = `"` + literal().Draw(t, "literal") + `"`
+			}
+			b.WriteString(value)
 			b.WriteString(rapid.SampledFrom([]string{",", " ,", ", ", ",\n" + strings.Repeat(" ", 70)}).Draw(t, "comma"))
 		}
 		b.WriteString("0 ]" + strings.Repeat(" ", 90))
-		raw := []byte(b.String())
-		var want bytes.Buffer
-		if err := json.Compact(&want, raw); err != nil {
-			t.Fatalf("the test builds bad JSON: %v", err)
+		if !json.Valid([]byte(b.String())) {
+			t.Fatalf("the test builds bad JSON: %s", b.String())
 		}
-		var got []byte
-		dst := make([]byte, rapid.IntRange(80, 300).Draw(t, "buffer"))
-		inside := false
-		for len(raw) > 0 {
-			w, r, in := Squeeze(dst, raw, inside)
-			got, raw, inside = append(got, dst[:w]...), raw[r:], in
-			if r > 0 {
-				continue
-			}
-			// One byte, or one escape, the plain way.
-			n := 1
-			if raw[0] == '\\' {
-				n = 2
-			}
-			if inside || raw[0] > ' ' {
-				got = append(got, raw[:n]...)
-			}
-			if raw[0] == '"' {
-				inside = !inside
-			}
-			raw = raw[n:]
-		}
-		if !bytes.Equal(got, want.Bytes()) {
-			t.Fatalf("got %s\nwant %s", got, want.Bytes())
-		}
+		squeezes(t, []byte(b.String()), rapid.IntRange(80, 300).Draw(t, "buffer"), false)
 	})
 }
 
@@ -176,8 +219,11 @@ func TestIntegersInARow(t *testing.T) {
 		c := New([]byte(doc))
 		c.EnterArray()
 		c.NextElem()
-		got := make([]uint32, room)
-		got = got[:c.Ints(got)]
+		list := make([]byte, 4*room+3)
+		var got []uint32
+		for n := range c.Ints(list) {
+			got = append(got, binary.LittleEndian.Uint32(list[4*n:]))
+		}
 		if !slices.Equal(got, want) || doc[c.Pos():] != next || c.Err() != nil {
 			t.Errorf("%s: %v, then %q, %v", doc, got, doc[c.Pos():], c.Err())
 		}
@@ -209,19 +255,33 @@ func FuzzReread(f *testing.F) {
 		}
 		c := Reread(doc)
 		if c.EnterArray() && c.NextElem() {
-			var ids [8]uint32
+			var ids [32]byte
 			c.Ints(ids[:])
 		}
 		dst := make([]byte, 200)
 		if w, r, _ := Squeeze(dst, doc, inside); w > r || w > len(dst) || r > len(doc) {
 			t.Fatalf("squeezed %d bytes into %d", r, w)
 		}
+		squeezes(t, doc, 80+len(doc)%100, inside)
+		var slow, fast []byte
+		for raw := doc; len(raw) > 0; raw = raw[1:] {
+			slow = append(slow, raw[0])
+			if raw[0] == '\\' {
+				var one [MinDecodeBuffer]byte
+				n, used := decodeEscape(one[:], raw)
+				slow, raw = append(slow[:len(slow)-1], one[:n]...), raw[used-1:]
+			}
+		}
 		for raw := doc; len(raw) > 0; {
 			n, used := Decode(dst, raw)
+			fast = append(fast, dst[:n]...)
 			if used == 0 || n > len(dst) {
 				t.Fatalf("decoded %d bytes into %d", used, n)
 			}
 			raw = raw[used:]
+		}
+		if !bytes.Equal(slow, fast) {
+			t.Fatalf("decoded %q, want %q", fast, slow)
 		}
 	})
 }

@@ -129,40 +129,32 @@ func backslash(b []byte) int {
 // block is 64 bytes, a bit of a mask for each.
 type block = [64]byte
 
-// gather makes a byte's worth of mask of a word's flags.
-func gather(flags uint64) uint64 { return (flags >> 7) * 0x0102040810204080 >> 56 }
+// gather makes a byte's worth of mask of a word's flags: each moves to its place in the highest byte, and no two of the
+// products that add up there meet.
+func gather(flags uint64) uint64 { return flags & highs * 0x0002040810204081 >> 56 }
 
-// isBackslash flags backslashes, all of them certain.
-func isBackslash(w uint64) uint64 {
-	s := w ^ ones*'\\'
-	return ^(s&lows + lows | s) & highs
+// where is the mask of the bytes of a block that are the one of which pattern is made. What is other is flagged, which is
+// a step less, and turned at the end.
+func where(b *block, pattern uint64) uint64 {
+	w0, w1 := binary.LittleEndian.Uint64(b[0:])^pattern, binary.LittleEndian.Uint64(b[8:])^pattern
+	w2, w3 := binary.LittleEndian.Uint64(b[16:])^pattern, binary.LittleEndian.Uint64(b[24:])^pattern
+	w4, w5 := binary.LittleEndian.Uint64(b[32:])^pattern, binary.LittleEndian.Uint64(b[40:])^pattern
+	w6, w7 := binary.LittleEndian.Uint64(b[48:])^pattern, binary.LittleEndian.Uint64(b[56:])^pattern
+	return ^(gather(w0&lows+lows|w0) | gather(w1&lows+lows|w1)<<8 | gather(w2&lows+lows|w2)<<16 | gather(w3&lows+lows|w3)<<24 |
+		gather(w4&lows+lows|w4)<<32 | gather(w5&lows+lows|w5)<<40 | gather(w6&lows+lows|w6)<<48 | gather(w7&lows+lows|w7)<<56)
 }
 
-// isOther flags the other special bytes, all of them certain.
-func isOther(w uint64) uint64 {
-	return (^((w^ones*0x02)&lows + ones*(0x80-0x21)) | w) & highs
-}
-
-func backslashes(b *block) uint64 {
-	return gather(isBackslash(binary.LittleEndian.Uint64(b[0:]))) |
-		gather(isBackslash(binary.LittleEndian.Uint64(b[8:])))<<8 |
-		gather(isBackslash(binary.LittleEndian.Uint64(b[16:])))<<16 |
-		gather(isBackslash(binary.LittleEndian.Uint64(b[24:])))<<24 |
-		gather(isBackslash(binary.LittleEndian.Uint64(b[32:])))<<32 |
-		gather(isBackslash(binary.LittleEndian.Uint64(b[40:])))<<40 |
-		gather(isBackslash(binary.LittleEndian.Uint64(b[48:])))<<48 |
-		gather(isBackslash(binary.LittleEndian.Uint64(b[56:])))<<56
-}
-
-func others(b *block) uint64 {
-	return gather(isOther(binary.LittleEndian.Uint64(b[0:]))) |
-		gather(isOther(binary.LittleEndian.Uint64(b[8:])))<<8 |
-		gather(isOther(binary.LittleEndian.Uint64(b[16:])))<<16 |
-		gather(isOther(binary.LittleEndian.Uint64(b[24:])))<<24 |
-		gather(isOther(binary.LittleEndian.Uint64(b[32:])))<<32 |
-		gather(isOther(binary.LittleEndian.Uint64(b[40:])))<<40 |
-		gather(isOther(binary.LittleEndian.Uint64(b[48:])))<<48 |
-		gather(isOther(binary.LittleEndian.Uint64(b[56:])))<<56
+// upToBlank is the mask of the bytes of a block that are at most a blank once the bits of flip are turned, which has no
+// high ones, and of those that are not ASCII where wide is highs and not 0.
+func upToBlank(b *block, flip, wide uint64) uint64 {
+	const above = ones * (0x80 - 0x21)
+	w0, w1 := binary.LittleEndian.Uint64(b[0:])^flip, binary.LittleEndian.Uint64(b[8:])^flip
+	w2, w3 := binary.LittleEndian.Uint64(b[16:])^flip, binary.LittleEndian.Uint64(b[24:])^flip
+	w4, w5 := binary.LittleEndian.Uint64(b[32:])^flip, binary.LittleEndian.Uint64(b[40:])^flip
+	w6, w7 := binary.LittleEndian.Uint64(b[48:])^flip, binary.LittleEndian.Uint64(b[56:])^flip
+	w0, w1, w2, w3 = w0&lows+above|w0^w0&wide, w1&lows+above|w1^w1&wide, w2&lows+above|w2^w2&wide, w3&lows+above|w3^w3&wide
+	w4, w5, w6, w7 = w4&lows+above|w4^w4&wide, w5&lows+above|w5^w5&wide, w6&lows+above|w6^w6&wide, w7&lows+above|w7^w7&wide
+	return ^(gather(w0) | gather(w1)<<8 | gather(w2)<<16 | gather(w3)<<24 | gather(w4)<<32 | gather(w5)<<40 | gather(w6)<<48 | gather(w7)<<56)
 }
 
 // escapedBy returns the bytes that a backslash before them escapes, given the backslashes of a block that does not
@@ -183,9 +175,10 @@ const crowd = 4
 func escapedBlocks(doc []byte, i int) int {
 	for i+64 <= len(doc) {
 		b := (*block)(doc[i:])
-		slashes := backslashes(b)
+		slashes := where(b, ones*'\\')
 		escaped := escapedBy(slashes)
-		end := bits.TrailingZeros64(others(b) &^ escaped)
+		// A quote with one bit turned is the byte behind the control characters.
+		end := bits.TrailingZeros64(upToBlank(b, ones*0x02, highs) &^ escaped)
 		escaped &= 1<<end - 1
 		unknown := byte(0)
 		for m := escaped; m != 0; m &= m - 1 {
@@ -205,45 +198,72 @@ func escapedBlocks(doc []byte, i int) int {
 	return i
 }
 
-// decodeBlocks decodes blocks full of short escapes, and returns how many bytes it wrote and read. It reads whole
-// escapes only, and nothing where dst or raw is too short.
+// decodeBlocks decodes blocks full of escapes, and returns how many bytes it wrote and read. It reads whole escapes
+// only, and nothing where dst or raw is too short.
 func decodeBlocks(dst, raw []byte) (written, read int) {
 	for len(raw)-read >= 80 && len(dst)-written >= 80 {
-		src, out := (*[80]byte)(raw[read:]), (*[80]byte)(dst[written:])
-		slashes := backslashes((*block)(src[:]))
+		src := (*[80]byte)(raw[read:])
+		slashes := where((*block)(src[:]), ones*'\\')
 		starts := slashes &^ escapedBy(slashes)
-		end := 64
-		if starts>>63 != 0 {
-			end, starts = 63, starts<<1>>1 // its escape goes on in the next block
-		}
-		n := bits.OnesCount64(starts)
-		w, from := 0, 0
-		for ; starts != 0; starts &= starts - 1 {
-			at := bits.TrailingZeros64(starts) & 63
-			// Sixteen bytes at a time, of which most runs need no more; what is too much is written over.
-			copy16(out, src, w, from)
-			for k := 16; k < at-from; k += 16 {
-				copy16(out, src, w+k, from+k)
-			}
-			short := shortEscape[src[at+1]]
-			if w += at - from; short == 0 {
-				return written + w, read + at
-			}
-			out[w&63] = short
-			w, from = w+1, at+2
-		}
-		for k := 0; k < end-from; k += 16 {
-			copy16(out, src, w+k, from+k)
-		}
-		written, read = written+w+end-from, read+end
-		if n < crowd {
+		w, r := unescape((*[80]byte)(dst[written:]), src, starts, 64, &shortEscape)
+		if written, read = written+w, read+r; r < 64 || bits.OnesCount64(starts) < crowd {
 			break
 		}
 	}
 	return written, read
 }
 
+// unescape copies src up to end, 64 at most, with the escapes decoded that begin at starts, of which the last one may go
+// on behind. It stops before an escape that is not in the table, and returns how many bytes it wrote and read. A table of
+// bytes makes each escape one byte, which is less to wait for.
+func unescape[T byte | uint16](dst, src *[80]byte, starts uint64, end int, short *[256]T) (written, read int) {
+	gone, from := 0, 0 // bytes less so far: what lies at i goes to i-gone
+	for ; starts != 0; starts &= starts - 1 {
+		at := bits.TrailingZeros64(starts) & 63
+		copyRun(dst, src, from-gone, from, at)
+		e := short[src[at+1]]
+		if e == 0 {
+			return at - gone, at
+		}
+		binary.LittleEndian.PutUint16(dst[(at-gone)&63:], uint16(e))
+		gone, from = gone+1, at+2
+		if e > 0xFF {
+			gone--
+		}
+	}
+	if from >= end {
+		return from - gone, from
+	}
+	copyRun(dst, src, from-gone, from, end)
+	return end - gone, end
+}
+
+// leaveOut copies src up to end, 64 at most, without the bytes of drops, and returns how many bytes it wrote and read.
+func leaveOut(dst, src *[80]byte, drops uint64, end int) (written, read int) {
+	gone, from := 0, 0
+	for drops != 0 {
+		at := bits.TrailingZeros64(drops) & 63
+		copyRun(dst, src, from-gone, from, at)
+		n := bits.TrailingZeros64(^(drops >> at))
+		gone, from = gone+n, at+n
+		drops &^= 1<<from - 1
+	}
+	copyRun(dst, src, from-gone, from, end)
+	return end - gone, end
+}
+
+// copyRun copies what lies between two places of src, sixteen bytes at a time, of which most runs need no more; what is
+// too much is written over.
+func copyRun(dst, src *[80]byte, to, from, end int) {
+	copy16(dst, src, to, from)
+	if end-from > 16 {
+		for k := 16; k < end-from; k += 16 {
+			copy16(dst, src, to+k, from+k)
+		}
+	}
+}
+
 // copy16 copies sixteen bytes between places that are less than 64.
-func copy16(out, src *[80]byte, to, from int) {
-	*(*[16]byte)(out[to&63:]) = *(*[16]byte)(src[from&63:])
+func copy16(dst, src *[80]byte, to, from int) {
+	*(*[16]byte)(dst[to&63:]) = *(*[16]byte)(src[from&63:])
 }

@@ -1,258 +1,189 @@
 package main
 
 import (
-	"context"
 	"fmt"
-	"math/rand/v2"
 	"runtime"
-	"sync"
+	"strconv"
+	"strings"
 	"syscall"
+	"testing"
+	"testing/synctest"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/rs/zerolog"
-
 	"github.com/hearsay-llm/hearsay/cluster/gossip"
-	"github.com/hearsay-llm/hearsay/cluster/mesh"
-	"github.com/hearsay-llm/hearsay/state"
-	"github.com/hearsay-llm/hearsay/state/prefix"
-	"github.com/hearsay-llm/hearsay/state/sketch"
 )
 
-// cell is one size of cluster.
+// cell is one size of cluster under one load.
 type cell struct {
-	options
 	Routers, Replicas int
-	Rate              float64
+	Rate              float64 // requests a second and router
+	Links             int     // new marks of a request
+	AllPairs          int     // 0: the default
+	Set               string  // what it is for
+
+	span   time.Duration // measured; 0: by the number of routers
+	starts int           // measured one after the other
+	real   bool
+	plain  bool          // without measuring delays
+	told   chan struct{} // gets something for each reading and op that was news; nil: nobody waits
 }
 
-type cluster struct {
-	routers []*router
-	byID    map[state.RouterID]*router
-	clocks  map[state.BootID]*state.Clock
-}
-
-type router struct {
-	id      state.RouterID
-	host    host
-	addr    string // of membership
-	clock   *state.Clock
-	store   *state.Store
-	index   *sketch.Index
-	mesh    *mesh.Mesh
-	gossip  *gossip.Gossip
-	reg     *prometheus.Registry
-	history history
-	delays  delays
-}
-
-const answerAfter, endAfter = 200 * time.Millisecond, 600 * time.Millisecond
-
-func (c *cell) start(cl *cluster, network network, i int, join []string) (*router, error) {
-	id := state.RouterID(fmt.Sprintf("router-%03d-0123", i))
-	r := &router{id: id, host: network(string(id)), reg: prometheus.NewRegistry()}
-	members, streams, packets, err := r.host.listen()
-	if err != nil {
-		return nil, err
+// parseCell reads routers:replicas:rate[:links[:all pairs up to]].
+func parseCell(s string) (cell, error) {
+	c := cell{Links: 10}
+	parts := strings.Split(s, ":")
+	if len(parts) < 3 || len(parts) > 5 {
+		return c, fmt.Errorf("cell %q: want routers:replicas:rate[:links[:all pairs up to]]", s)
 	}
-	r.addr = members.Addr().String()
-	boot := state.BootID(i+1) << 40
-	r.clock = state.NewClock(boot, time.Now())
-	r.store = state.NewStore(state.Config{Self: id, Clock: r.clock, Pools: []state.PoolSpec{{Name: "p", Model: "m"}}})
-	list := make([]state.Replica, c.Replicas)
-	for k := range list {
-		list[k] = state.Replica{ID: replica(k), URL: string(replica(k))}
-	}
-	r.store.SetReplicas(state.SourceStatic, "p", list)
-	r.index = sketch.New(sketch.Config{Clock: r.clock, Slots: r.store.SlotOf})
-	secret := [][]byte{[]byte("0123456789abcdef0123456789abcdef")}
-	r.mesh, err = mesh.New(mesh.Config{
-		Self: id, Boot: boot, Cluster: "bench", Scheme: "1", Secret: secret, Listener: streams, Dial: r.host.dial,
-		Log: zerolog.Nop(), Registerer: r.reg,
-	})
-	if err != nil {
-		return nil, err
-	}
-	cl.clocks[boot], cl.byID[id] = r.clock, r
-	cl.routers = append(cl.routers, r)
-	r.gossip, err = gossip.New(gossip.Config{
-		Self: id, Cluster: "bench", Scheme: "1", Secret: secret, MeshAddr: streams.Addr().String(), APIAddr: ":8080",
-		Packets: packets, Listener: members, Dial: r.host.dial, Join: join, AllPairs: c.allPairs,
-		Log: zerolog.Nop(), Registerer: r.reg,
-	}, &watchedStore{Store: r.store, c: cl, d: &r.delays, seen: map[state.RouterID]map[state.ReplicaID]int{}},
-		&watchedIndex{Index: r.index, c: cl, d: &r.delays}, r.mesh)
-	if err != nil {
-		return nil, err
-	}
-	r.gossip.Attach(r.mesh)
-	return r, nil
-}
-
-func replica(i int) state.ReplicaID {
-	return state.ReplicaID(fmt.Sprintf("http://10.1.%d.%d:8000", i/250, i%250))
-}
-
-// run starts the cluster, lets it settle, and measures.
-func (c *cell) run(network network) (figures, error) {
-	cl := &cluster{byID: map[state.RouterID]*router{}, clocks: map[state.BootID]*state.Clock{}}
-	var join []string
-	for i := range c.Routers { // all are known before any runs
-		r, err := c.start(cl, network, i, join)
+	for i, p := range parts {
+		v, err := strconv.ParseFloat(p, 64)
 		if err != nil {
-			return figures{}, err
+			return c, fmt.Errorf("cell %q: %w", s, err)
 		}
-		if len(join) < 3 {
-			join = append(join, r.addr)
+		switch i {
+		case 0:
+			c.Routers = int(v)
+		case 1:
+			c.Replicas = int(v)
+		case 2:
+			c.Rate = v
+		case 3:
+			c.Links = int(v)
+		case 4:
+			c.AllPairs = int(v)
 		}
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	var wg sync.WaitGroup
-	defer func() { cancel(); wg.Wait() }()
-	var failed error
-	for _, r := range cl.routers {
-		wg.Go(func() { _ = r.mesh.Run(ctx) })
-		wg.Go(func() {
-			if err := r.gossip.Run(ctx); err != nil {
-				failed = err
-			}
+	if c.Routers < 2 || c.Replicas < 1 || c.Links < 2 {
+		return c, fmt.Errorf("cell %q: at least two routers, one replica and two marks", s)
+	}
+	return c, nil
+}
+
+func (c *cell) String() string {
+	s := fmt.Sprintf("%d:%d:%g:%d", c.Routers, c.Replicas, c.Rate, c.Links)
+	if c.AllPairs > 0 {
+		s += fmt.Sprintf(":%d", c.AllPairs)
+	}
+	return s
+}
+
+// size is the cell as the published formula takes it, at a rate.
+func (c *cell) size(rate float64) gossip.Size {
+	return gossip.Size{
+		Routers: c.Routers, Replicas: c.Replicas, AllPairs: c.AllPairs, Rate: rate, Links: float64(c.Links), Lasting: holdTime,
+	}
+}
+
+// measure runs one cell, in a bubble unless it is for real.
+func (c *cell) measure(t *testing.T) (f figures, err error) {
+	if c.span == 0 {
+		c.span = c.enough()
+		if c.real {
+			c.span = min(c.span, 10*time.Second)
+		}
+	}
+	began := time.Now()
+	if c.real {
+		f, err = c.mean(func() (figures, error) { return c.run(loopback()) })
+	} else {
+		t.Run(c.String(), func(t *testing.T) {
+			synctest.Test(t, func(*testing.T) {
+				f, err = c.run(simulated())
+				time.Sleep(10 * time.Second) // membership's probes end by their time-outs
+			})
 		})
 	}
-	for began := time.Now(); !cl.whole(); {
-		if time.Since(began) > time.Minute {
-			return figures{}, fmt.Errorf("no group within a minute (%v)", failed)
-		}
-		time.Sleep(100 * time.Millisecond)
-	}
-	for _, r := range cl.routers {
-		wg.Go(func() { r.drive(ctx, c) })
-	}
-	time.Sleep(4 * time.Second)
-	return c.observe(cl), nil
+	f.Took = time.Since(began).Seconds()
+	return f, err
 }
 
-// whole says that every router has all as members and the streams it wants.
-func (cl *cluster) whole() bool {
-	for _, r := range cl.routers {
-		list := r.gossip.Members()
-		if len(list) != len(cl.routers) {
-			return false
+// mean averages what several clusters use. Whether clocks of routers that share
+// processors go off together, and so share a wake-up, is settled for long when they
+// start: the same cell's CPU differs by a tenth from start to start.
+func (c *cell) mean(one func() (figures, error)) (sum figures, err error) {
+	w := 1 / float64(max(1, c.starts))
+	for range max(1, c.starts) {
+		f, err := one()
+		if err != nil {
+			return f, err
 		}
-		streams := 0
-		for _, m := range list {
-			if m.Degraded != "" || m.State != gossip.Alive {
-				return false
-			}
-			if m.Stream {
-				streams++
-			}
+		was := sum
+		sum = f // quantiles and the most are of the last
+		sum.Sent = was.Sent
+		sum.Sent.add(f.Sent, w)
+		for _, x := range []struct {
+			to        *float64
+			had, more float64
+		}{
+			{&sum.CPU, was.CPU, f.CPU},
+			{&sum.Requests, was.Requests, f.Requests},
+			{&sum.ReadingsTaken, was.ReadingsTaken, f.ReadingsTaken},
+			{&sum.Streams, was.Streams, f.Streams},
+			{&sum.Heap, was.Heap, f.Heap},
+			{&sum.Stack, was.Stack, f.Stack},
+		} {
+			*x.to = x.had + w*x.more
 		}
-		if streams < min(len(list)-1, 4) {
-			return false
-		}
+		sum.Dropped += was.Dropped
 	}
-	return true
+	return sum, nil
 }
 
-// drive sends requests at a steady rate with jitter.
-func (r *router) drive(ctx context.Context, c *cell) {
-	if c.Rate <= 0 {
-		return
-	}
-	rng := rand.New(rand.NewPCG(uint64(r.clock.Boot()), 1))
-	hash := uint64(r.clock.Boot())
-	for {
-		wait := time.Duration(rng.ExpFloat64() / c.Rate * float64(time.Second))
-		t := time.NewTimer(wait)
-		select {
-		case <-ctx.Done():
-			t.Stop()
-			return
-		case <-t.C:
-		}
-		r.request(rng.IntN(c.Replicas), 1000+rng.IntN(1<<16), &hash, c.links)
-	}
-}
-
-// request is one request's course.
-func (r *router) request(i, uncached int, hash *uint64, links int) {
-	id := replica(i)
-	marks, tokens := make([]prefix.Mark, 0, links), make([]int32, 0, links)
-	for k := range links {
-		*hash++
-		marks = append(marks, prefix.Mark{Hash: *hash * 0x9e3779b97f4a7c15, ASCII: uint32(k+1) * 1200})
-		tokens = append(tokens, int32(k+1)*300)
-	}
-	rv := r.store.View().Replica(id)
-	note := func() { r.history.note(id, rv.Cell.Load(), time.Now()) }
-	ticket := r.store.Begin(rv, uncached)
-	note()
-	place := r.index.Place(id, marks, tokens, time.Now())
-	time.AfterFunc(answerAfter, func() {
-		ticket.FirstToken()
-		note()
-		place.First(time.Now())
-	})
-	time.AfterFunc(endAfter, func() {
-		ticket.End()
-		note()
-		place.Evidence(0, 300*links, 0)
-		place.End(time.Now())
-	})
+// enough is a span in which so much is sent that chance matters little, and not
+// much more.
+func (c *cell) enough() time.Duration {
+	const records = 30_000
+	b := gossip.Traffic(c.size(c.Rate))
+	seconds := records / float64(c.Routers) / max(1, b.Seals/seal)
+	return time.Duration(min(max(seconds, 2), 60) * float64(time.Second))
 }
 
 // observe measures over the span.
 func (c *cell) observe(cl *cluster) figures {
-	type count struct{ out, in int64 }
-	before := make([]count, len(cl.routers))
+	n := float64(len(cl.routers))
+	before, requests := make([]sent, len(cl.routers)), make([]int64, len(cl.routers))
 	for i, r := range cl.routers {
-		before[i].out, before[i].in = r.host.traffic()
-		r.delays.mu.Lock()
-		r.delays.on = true
-		r.delays.mu.Unlock()
+		before[i], requests[i] = r.sent(), r.requests.Load()
+		r.delays.start()
 	}
-	dropped := drops(cl)
-	cpu := processTime()
+	dropped, taken, cpu, began := drops(cl), cl.engines.taken.Load(), processTime(), time.Now()
 	time.Sleep(c.span)
 	cpu = processTime() - cpu
+	seconds := time.Since(began).Seconds()
 	f := figures{
-		Routers: c.Routers, Replicas: c.Replicas, Rate: c.Rate, Links: c.links, Real: c.real,
-		Dropped: drops(cl) - dropped, CPU: cpu.Seconds() / c.span.Seconds() / float64(c.Routers),
+		cell: *c, Real: c.real, Seconds: seconds, Dropped: drops(cl) - dropped, CPU: cpu.Seconds() / seconds / n,
+		ReadingsTaken: float64(cl.engines.taken.Load()-taken) / seconds / n,
 	}
 	var rows, ops []time.Duration
-	seconds, n := c.span.Seconds(), float64(c.Routers)
 	for i, r := range cl.routers {
-		out, in := r.host.traffic()
-		o := float64(out-before[i].out) / seconds
-		f.Out += o / n
-		f.In += float64(in-before[i].in) / seconds / n
-		f.MostOut = max(f.MostOut, o)
+		s := r.sent()
+		s.add(before[i], -1)
+		f.Sent.add(s, 1/seconds/n)
+		f.MostOut = max(f.MostOut, s.total()/seconds)
+		f.Requests += float64(r.requests.Load()-requests[i]) / seconds / n
 		r.delays.mu.Lock()
 		rows, ops = append(rows, r.delays.rows...), append(ops, r.delays.ops...)
 		r.delays.mu.Unlock()
-		loaded := 0
-		for _, row := range r.store.OwnRows(nil) {
-			if row.InFlight > 0 {
-				loaded++
-			}
-		}
-		f.Loaded += float64(loaded) / n
 		for _, m := range r.gossip.Members() {
 			if m.Stream {
 				f.Streams += 1 / n
 			}
 		}
 	}
-	f.Predicted = gossip.Traffic(gossip.Size{
-		Routers: c.Routers, AllPairs: c.allPairs, Rate: c.Rate, Links: float64(c.links), Loaded: f.Loaded,
-	})
 	f.RowsP50, f.RowsP99 = quantiles(rows)
 	f.OpsP50, f.OpsP99 = quantiles(ops)
-	f.Samples = len(rows) + len(ops)
+	f.Heap, f.Stack = memory()
+	f.Heap, f.Stack = f.Heap/n, f.Stack/n
+	return f
+}
+
+// memory is what lives in this process, bytes: objects after a collection, and stacks.
+func memory() (heap, stack float64) {
+	runtime.GC()
 	runtime.GC()
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
-	f.HeapMB = float64(m.HeapInuse) / 1e6 / n
-	return f
+	return float64(m.HeapAlloc), float64(m.StackInuse)
 }
 
 // drops sums what was given up.
@@ -283,28 +214,23 @@ func processTime() time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// figures of one cell; bytes and CPU per router and second.
+// figures of one cell; those of rates are per router and second.
 type figures struct {
-	Routers, Replicas int
-	Rate              float64
-	Links             int
-	Real              bool
-	Streams           float64
-	Loaded            float64 // replicas a router has load at
-	Out, In, MostOut  float64
-	Predicted         float64
-	RowsP50, RowsP99  float64 // ms
-	OpsP50, OpsP99    float64 // ms
-	Dropped           float64
-	CPU               float64 // seconds; in virtual time of the network, too
-	HeapMB            float64
-	Samples           int
+	cell             `json:"cell"`
+	Seconds          float64 // measured
+	Real             bool
+	Took             float64 // wall-clock seconds of the whole cell
+	Requests         float64
+	ReadingsTaken    float64
+	Streams          float64 // per router
+	Sent             sent
+	MostOut          float64 // of the router that sent most
+	RowsP50, RowsP99 float64 // ms
+	OpsP50, OpsP99   float64 // ms
+	Dropped          float64
+	CPU              float64 // seconds; with a simulated network its own, too
+	Heap, Stack      float64 // bytes
 }
 
-const header = "routers replicas  req/s streams |  out kB/s   in kB/s  most out predicted ratio   | rows p50    p99 | ops p50    p99 ms | drops   cpu s  heap MB"
-
-func (f figures) String() string {
-	return fmt.Sprintf("%7d %8d %6.1f %7.1f | %9.2f %9.2f %9.2f %9.2f %9.2f | %8.1f %6.1f | %7.1f %6.1f    | %5.0f %7.4f %8.2f",
-		f.Routers, f.Replicas, f.Rate, f.Streams, f.Out/1e3, f.In/1e3, f.MostOut/1e3, f.Predicted/1e3, f.Out/f.Predicted,
-		f.RowsP50, f.RowsP99, f.OpsP50, f.OpsP99, f.Dropped, f.CPU, f.HeapMB)
-}
+// predicted is what the formula says of as many requests as there were.
+func (f *figures) predicted() gossip.Bytes { return gossip.Traffic(f.size(f.Requests)) }

@@ -17,6 +17,13 @@ type history struct {
 	rows map[state.ReplicaID][]moment // guarded by mu
 }
 
+// note keeps what the router's own row is now.
+func (r *router) note(v *state.ReplicaView) {
+	if r.watched {
+		r.history.note(v.ID, v.Cell.Load(), time.Now())
+	}
+}
+
 type moment struct {
 	load state.Load
 	at   time.Time
@@ -51,6 +58,13 @@ type delays struct {
 	on   bool            // guarded by mu
 	rows []time.Duration // guarded by mu
 	ops  []time.Duration // guarded by mu
+}
+
+// start makes it take samples.
+func (d *delays) start() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.on = true
 }
 
 func (d *delays) add(list *[]time.Duration, x time.Duration) {

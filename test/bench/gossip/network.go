@@ -12,9 +12,8 @@ import (
 
 // host is one router's place in a network.
 type host struct {
-	listen  func() (members, mesh net.Listener, packets net.PacketConn, err error)
-	dial    func(ctx context.Context, addr string) (net.Conn, error)
-	traffic func() (out, in int64)
+	listen func() (members, mesh net.Listener, packets net.PacketConn, err error)
+	dial   func(ctx context.Context, addr string) (net.Conn, error)
 }
 
 // network makes hosts.
@@ -37,20 +36,12 @@ func simulated() network {
 				return
 			},
 			dial: func(ctx context.Context, a string) (net.Conn, error) { return h.DialContext(ctx, "tcp", a) },
-			traffic: func() (int64, int64) {
-				t := h.Traffic()
-				return t.StreamOut + t.PacketOut, t.StreamIn + t.PacketIn
-			},
 		}
 	}
 }
 
-// counters of one real host.
-type counters struct{ out, in atomic.Int64 }
-
 func loopback() network {
 	return func(string) host {
-		c := new(counters)
 		d := net.Dialer{}
 		return host{
 			listen: func() (members, mesh net.Listener, packets net.PacketConn, err error) {
@@ -67,23 +58,34 @@ func loopback() network {
 					return nil, nil, nil, fmt.Errorf("no port free for both: %w", err)
 				}
 				mesh, err = net.Listen("tcp", "127.0.0.1:0")
-				return countedListener{members, c}, countedListener{mesh, c}, countedPackets{packets, c}, err
+				return
 			},
-			dial: func(ctx context.Context, a string) (net.Conn, error) {
-				conn, err := d.DialContext(ctx, "tcp", a)
-				if err != nil {
-					return nil, err
-				}
-				return countedConn{conn, c}, nil
-			},
-			traffic: func() (int64, int64) { return c.out.Load(), c.in.Load() },
+			dial: func(ctx context.Context, a string) (net.Conn, error) { return d.DialContext(ctx, "tcp", a) },
 		}
+	}
+}
+
+// counter counts what passes through sockets: payload bytes, and writes.
+type counter struct{ out, in, writes atomic.Int64 }
+
+func (c *counter) wrote(n int) {
+	c.out.Add(int64(n))
+	c.writes.Add(1)
+}
+
+func (c *counter) dial(dial func(context.Context, string) (net.Conn, error)) func(context.Context, string) (net.Conn, error) {
+	return func(ctx context.Context, a string) (net.Conn, error) {
+		conn, err := dial(ctx, a)
+		if err != nil {
+			return nil, err
+		}
+		return countedConn{conn, c}, nil
 	}
 }
 
 type countedListener struct {
 	net.Listener
-	c *counters
+	c *counter
 }
 
 func (l countedListener) Accept() (net.Conn, error) {
@@ -96,7 +98,7 @@ func (l countedListener) Accept() (net.Conn, error) {
 
 type countedConn struct {
 	net.Conn
-	c *counters
+	c *counter
 }
 
 func (x countedConn) Read(b []byte) (int, error) {
@@ -107,13 +109,13 @@ func (x countedConn) Read(b []byte) (int, error) {
 
 func (x countedConn) Write(b []byte) (int, error) {
 	n, err := x.Conn.Write(b)
-	x.c.out.Add(int64(n))
+	x.c.wrote(n)
 	return n, err
 }
 
 type countedPackets struct {
 	net.PacketConn
-	c *counters
+	c *counter
 }
 
 func (x countedPackets) ReadFrom(b []byte) (int, net.Addr, error) {
@@ -124,6 +126,6 @@ func (x countedPackets) ReadFrom(b []byte) (int, net.Addr, error) {
 
 func (x countedPackets) WriteTo(b []byte, a net.Addr) (int, error) {
 	n, err := x.PacketConn.WriteTo(b, a)
-	x.c.out.Add(int64(n))
+	x.c.wrote(n)
 	return n, err
 }

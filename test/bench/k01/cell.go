@@ -3,9 +3,9 @@ package main
 import (
 	"context"
 	"fmt"
-	"os"
 	"time"
 
+	"github.com/hearsay-llm/hearsay/test/bench/procs"
 	"github.com/hearsay-llm/hearsay/test/harness"
 	"github.com/hearsay-llm/hearsay/test/replay"
 	"github.com/hearsay-llm/hearsay/test/traces"
@@ -58,11 +58,11 @@ func cells(ctx context.Context, o *options, res *result) error {
 }
 
 func (c *cell) measure(ctx context.Context, o *options) error {
-	p, _, done, err := start(ctx, o, c.Routers, c.Policy, c.Sharing)
+	p, err := start(ctx, o, c.Routers, c.Policy, c.Sharing)
 	if err != nil {
 		return err
 	}
-	defer done()
+	defer p.Close()
 	w := newWorkload(o, c.Mode, c.Seed)
 	all := w.take(o.warm + o.rounds)
 	r, err := send(ctx, o, p.APIs(), all, c.Seed, warmup(o, all), nil)
@@ -80,36 +80,18 @@ func (c *cell) measure(ctx context.Context, o *options) error {
 	return nil
 }
 
-// start starts a cluster and returns it, its directory, and what ends it.
-func start(ctx context.Context, o *options, routers int, policy string, sharing bool) (p *harness.Procs, dir string, done func(), err error) {
-	if dir, err = os.MkdirTemp("", "hearsay-k01-"); err != nil {
-		return nil, "", nil, err
-	}
-	p, err = harness.StartProcs(ctx, harness.ProcsConfig{
-		Bin: o.bin, Dir: dir, Routers: routers, Engines: o.replicas, Model: "sim-70b", Policy: policy, NoSharing: !sharing,
+// start starts a cluster.
+func start(ctx context.Context, o *options, routers int, policy string, sharing bool) (*procs.Cluster, error) {
+	return procs.Start(ctx, harness.ProcsConfig{
+		Bin: o.bin, Routers: routers, Engines: o.replicas, Model: "sim-70b", Policy: policy, NoSharing: !sharing,
 		EngineArgs: []string{"--speed", fmt.Sprint(o.speed), "--kv-tokens", fmt.Sprint(o.kvTokens())},
 	})
-	if err != nil {
-		_ = os.RemoveAll(dir)
-		return nil, "", nil, err
-	}
-	return p, dir, func() {
-		p.Close()
-		_ = os.RemoveAll(dir)
-	}, nil
 }
 
-// send replays requests, each to a target at random. An interrupted run is an error.
+// send replays requests, each to a target at random.
 func send(ctx context.Context, o *options, targets []string, all []*traces.Request, seed uint64, warm time.Duration, observe func(replay.Snapshot)) (*replay.Report, error) {
-	r, err := replay.Run(ctx, replay.Config{
+	return procs.Replay(ctx, replay.Config{
 		Targets: targets, Model: "sim-70b", Source: traces.Slice(all...), Seed: seed, Speed: o.speed, Debug: true, IgnoreEOS: true,
 		Warmup: warm, Name: "k01", Observe: observe,
 	})
-	if err != nil {
-		return nil, err
-	}
-	if r.Interrupted {
-		return nil, context.Canceled
-	}
-	return r, nil
 }

@@ -12,21 +12,22 @@ import (
 	"strings"
 	"time"
 
+	"github.com/hearsay-llm/hearsay/test/bench/procs"
 	"github.com/hearsay-llm/hearsay/test/harness"
 )
 
 // join is one run of K03: a router with an empty disk joins a warm cluster and gets
 // all traffic at once.
 type join struct {
-	Mode         string  `json:"mode"`
-	Routers      int     `json:"routers"` // the new one included
-	Seed         uint64  `json:"seed"`
-	Ready        float64 `json:"ready_after_s"`
-	EntriesReady float64 `json:"entries_when_ready"` // sketch entries of the new router, just after it was ready
-	EntriesPeer  float64 `json:"entries_of_a_peer"`  // at the same time
-	Before       part    `json:"others_before"`      // the measured rounds before it came
-	First        part    `json:"first_100"`
-	Rest         part    `json:"rest"` // of its first round
+	Mode         string     `json:"mode"`
+	Routers      int        `json:"routers"` // the new one included
+	Seed         uint64     `json:"seed"`
+	Ready        float64    `json:"ready_after_s"`
+	EntriesReady float64    `json:"entries_when_ready"` // sketch entries of the new router, just after it was ready
+	EntriesPeer  float64    `json:"entries_of_a_peer"`  // at the same time
+	Before       procs.Part `json:"others_before"`      // the measured rounds before it came
+	First        procs.Part `json:"first_100"`
+	Rest         procs.Part `json:"rest"` // of its first round
 }
 
 func joins(ctx context.Context, o *options, res *result) error {
@@ -54,16 +55,16 @@ func (j *join) measure(ctx context.Context, o *options) error {
 	if j.Routers < 2 {
 		return errors.New("joining needs -cluster 2 or more")
 	}
-	p, dir, done, err := start(ctx, o, j.Routers, o.policy, true)
+	p, err := start(ctx, o, j.Routers, o.policy, true)
 	if err != nil {
 		return err
 	}
-	defer done()
+	defer p.Close()
 	novice := p.Routers[len(p.Routers)-1]
 	if err := novice.Stop(10 * time.Second); err != nil {
 		return err
 	}
-	if err := os.RemoveAll(filepath.Join(dir, novice.Name)); err != nil {
+	if err := os.RemoveAll(filepath.Join(p.Dir, novice.Name)); err != nil {
 		return err
 	}
 	w := newWorkload(o, j.Mode, j.Seed)
@@ -72,11 +73,11 @@ func (j *join) measure(ctx context.Context, o *options) error {
 	if err != nil {
 		return err
 	}
-	list, err := samples(report)
+	list, err := procs.Samples(report)
 	if err != nil {
 		return err
 	}
-	j.Before = sum(list, func(sample) bool { return true })
+	j.Before = procs.Sum(list, func(procs.Sample) bool { return true })
 
 	next := w.take(1)
 	at := time.Now()
@@ -96,12 +97,12 @@ func (j *join) measure(ctx context.Context, o *options) error {
 	if report, err = send(ctx, o, []string{novice.API}, next, j.Seed, 0, nil); err != nil {
 		return err
 	}
-	if list, err = samples(report); err != nil {
+	if list, err = procs.Samples(report); err != nil {
 		return err
 	}
 	const first = 100
-	j.First = sum(list[:min(first, len(list))], func(sample) bool { return true })
-	j.Rest = sum(list[min(first, len(list)):], func(sample) bool { return true })
+	j.First = procs.Sum(list[:min(first, len(list))], func(procs.Sample) bool { return true })
+	j.Rest = procs.Sum(list[min(first, len(list)):], func(procs.Sample) bool { return true })
 	return nil
 }
 

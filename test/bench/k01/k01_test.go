@@ -93,15 +93,3 @@ func TestTheIdealIsWhatThePublishedRunsReached(t *testing.T) {
 	f(repeated, 0.96, 1)
 	f(fresh, 0.80, 0.84) // 640 of 768 tokens, 0.833, less the template's
 }
-
-func TestSumOverRequests(t *testing.T) {
-	list := []sample{
-		{target: "a", ok: true, prompt: 100, cached: 50},
-		{target: "a", prompt: 100},
-		{target: "b", ok: true, prompt: 100, cached: 100},
-	}
-	got := sum(list, func(s sample) bool { return s.target == "a" })
-	if want := (part{Requests: 2, Failed: 1, Hit: 0.5}); got != want {
-		t.Errorf("%+v, want %+v", got, want)
-	}
-}

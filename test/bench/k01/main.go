@@ -16,17 +16,17 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"flag"
 	"fmt"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
+
+	"github.com/hearsay-llm/hearsay/test/bench/procs"
+	"github.com/hearsay-llm/hearsay/test/bench/table"
 )
 
 type options struct {
@@ -72,16 +72,12 @@ func main() {
 	flag.Float64Var(&o.speed, "speed", 1, "engine speed; beside 1 what routers tell each other is older to the engines by that factor")
 	flag.BoolVar(&o.quick, "quick", false, "a smoke run: 30 groups, one warm-up and one measured round, the first seed")
 	flag.Parse()
-	err := o.parse(seeds, routers)
-	if err == nil {
-		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-		defer stop()
-		err = run(ctx, &o)
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "k01:", err)
-		os.Exit(1)
-	}
+	procs.Main("k01", func(ctx context.Context) error {
+		if err := o.parse(seeds, routers); err != nil {
+			return err
+		}
+		return run(ctx, &o)
+	})
 }
 
 func (o *options) parse(seeds, routers string) (err error) {
@@ -121,9 +117,6 @@ func (o *options) kvTokens() int {
 }
 
 func run(ctx context.Context, o *options) error {
-	if err := os.MkdirAll(o.out, 0o755); err != nil {
-		return err
-	}
 	res := result{Command: "go run ./test/bench/k01 " + strings.Join(os.Args[1:], " "), KVTokens: o.kvTokens()}
 	parts := strings.Split(o.parts, ",")
 	steps := []struct {
@@ -144,11 +137,7 @@ func run(ctx context.Context, o *options) error {
 
 // save writes what is measured so far.
 func (res *result) save(o *options) error {
-	b, err := json.MarshalIndent(res, "", " ")
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(filepath.Join(o.out, "k01.json"), b, 0o644)
+	return table.Save(o.out, "k01.json", res)
 }
 
 // progress tells a person that it goes on.

@@ -5,23 +5,24 @@ import (
 	"errors"
 	"time"
 
+	"github.com/hearsay-llm/hearsay/test/bench/procs"
 	"github.com/hearsay-llm/hearsay/test/replay"
 )
 
 // restart is one run of K02: kill -9 of one router in mid-run and its start with the
 // same data directory at once.
 type restart struct {
-	Mode    string  `json:"mode"`
-	Routers int     `json:"routers"`
-	Seed    uint64  `json:"seed"`
-	Killed  float64 `json:"killed_at_s"`
-	Ready   float64 `json:"ready_after_s"` // from the start to ready
-	Before  part    `json:"router_before"` // the last 15 s before the kill, requests to the router killed
-	Second  part    `json:"router_first_second"`
-	After   part    `json:"router_later"` // from a second after it was ready, 15 s
-	Others  part    `json:"others_after"` // requests to the others from the kill to the end
-	OthersB part    `json:"others_before"`
-	Next    part    `json:"next_round"` // the 750 requests after it was ready, all routers
+	Mode    string     `json:"mode"`
+	Routers int        `json:"routers"`
+	Seed    uint64     `json:"seed"`
+	Killed  float64    `json:"killed_at_s"`
+	Ready   float64    `json:"ready_after_s"` // from the start to ready
+	Before  procs.Part `json:"router_before"` // the last 15 s before the kill, requests to the router killed
+	Second  procs.Part `json:"router_first_second"`
+	After   procs.Part `json:"router_later"` // from a second after it was ready, 15 s
+	Others  procs.Part `json:"others_after"` // requests to the others from the kill to the end
+	OthersB procs.Part `json:"others_before"`
+	Next    procs.Part `json:"next_round"` // the 750 requests after it was ready, all routers
 }
 
 // window is the time before the kill and after the return that is compared.
@@ -52,11 +53,11 @@ func restarts(ctx context.Context, o *options, res *result) error {
 }
 
 func (r *restart) measure(ctx context.Context, o *options) error {
-	p, _, done, err := start(ctx, o, r.Routers, o.policy, true)
+	p, err := start(ctx, o, r.Routers, o.policy, true)
 	if err != nil {
 		return err
 	}
-	defer done()
+	defer p.Close()
 	victim := p.Routers[len(p.Routers)-1]
 	w := newWorkload(o, r.Mode, r.Seed)
 	// 90 s: half of them to be saved in before the kill, half to measure after it.
@@ -88,20 +89,22 @@ func (r *restart) measure(ctx context.Context, o *options) error {
 	if killed == 0 {
 		return errors.New("the run ended before the kill")
 	}
-	list, err := samples(report)
+	list, err := procs.Samples(report)
 	if err != nil {
 		return err
 	}
 	r.Killed = killed.Seconds()
-	own := func(s sample) bool { return s.target == victim.API }
-	r.Before = sum(list, func(s sample) bool { return own(s) && s.sent >= killed-window && s.sent < killed })
-	r.Second = sum(list, func(s sample) bool { return own(s) && s.sent >= back && s.sent < back+time.Second })
-	r.After = sum(list, func(s sample) bool { return own(s) && s.sent >= back+time.Second && s.sent < back+time.Second+window })
-	r.OthersB = sum(list, func(s sample) bool { return !own(s) && s.sent >= killed-window && s.sent < killed })
-	r.Others = sum(list, func(s sample) bool { return !own(s) && s.sent >= killed })
+	own := func(s procs.Sample) bool { return s.Target == victim.API }
+	r.Before = procs.Sum(list, func(s procs.Sample) bool { return own(s) && s.Sent >= killed-window && s.Sent < killed })
+	r.Second = procs.Sum(list, func(s procs.Sample) bool { return own(s) && s.Sent >= back && s.Sent < back+time.Second })
+	r.After = procs.Sum(list, func(s procs.Sample) bool {
+		return own(s) && s.Sent >= back+time.Second && s.Sent < back+time.Second+window
+	})
+	r.OthersB = procs.Sum(list, func(s procs.Sample) bool { return !own(s) && s.Sent >= killed-window && s.Sent < killed })
+	r.Others = procs.Sum(list, func(s procs.Sample) bool { return !own(s) && s.Sent >= killed })
 	left := o.groups * promptsPer
-	r.Next = sum(list, func(s sample) bool {
-		if s.sent < back || left == 0 {
+	r.Next = procs.Sum(list, func(s procs.Sample) bool {
+		if s.Sent < back || left == 0 {
 			return false
 		}
 		left--

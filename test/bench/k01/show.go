@@ -5,6 +5,7 @@ import (
 	"io"
 	"slices"
 
+	"github.com/hearsay-llm/hearsay/test/bench/procs"
 	"github.com/hearsay-llm/hearsay/test/bench/table"
 )
 
@@ -101,7 +102,7 @@ func (res *result) showRestarts(w io.Writer) {
 	var rows [][]string
 	for _, k := range keys {
 		g := groups[k]
-		hit := func(get func(restart) part) string {
+		hit := func(get func(restart) procs.Part) string {
 			if get(g[0]).Requests == 0 {
 				return "-"
 			}
@@ -114,9 +115,9 @@ func (res *result) showRestarts(w io.Writer) {
 		}
 		rows = append(rows, []string{
 			k.mode, fmt.Sprint(k.routers), over(g, func(r restart) float64 { return r.Ready }).String(),
-			hit(func(r restart) part { return r.Before }), hit(func(r restart) part { return r.Second }), hit(func(r restart) part { return r.After }),
+			hit(func(r restart) procs.Part { return r.Before }), hit(func(r restart) procs.Part { return r.Second }), hit(func(r restart) procs.Part { return r.After }),
 			table.Percent(table.Median(over(g, func(r restart) float64 { return r.After.Hit / max(1e-9, r.Before.Hit) }))),
-			hit(func(r restart) part { return r.Next }), hit(func(r restart) part { return r.OthersB }), hit(func(r restart) part { return r.Others }), fmt.Sprint(others), fmt.Sprint(lost),
+			hit(func(r restart) procs.Part { return r.Next }), hit(func(r restart) procs.Part { return r.OthersB }), hit(func(r restart) procs.Part { return r.Others }), fmt.Sprint(others), fmt.Sprint(lost),
 		})
 	}
 	if rows != nil {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"os"
 
 	"github.com/hearsay-llm/hearsay/test/bench/table"
 )
@@ -21,21 +20,11 @@ type entries struct {
 // measureEntries sends unique prompts through one router until its sketch has
 // enough entries.
 func measureEntries(ctx context.Context, o *options, res *result) error {
-	up, err := newUpstreams(o.replicas, o.kvTokens)
+	p, _, done, err := cluster(ctx, o, 1, o.replicas)
 	if err != nil {
 		return err
 	}
-	defer up.close()
-	dir, err := os.MkdirTemp("", "hearsay-memory-")
-	if err != nil {
-		return err
-	}
-	defer func() { _ = os.RemoveAll(dir) }()
-	p, err := cluster(ctx, o, dir, 1, up)
-	if err != nil {
-		return err
-	}
-	defer p.Close()
+	defer done()
 	r := p.Routers[0]
 	d := newDriver(p, o.workers)
 	d.send(ctx, o.workers, 500) // what is made once for any traffic

@@ -11,18 +11,16 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"flag"
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
+	"github.com/hearsay-llm/hearsay/test/bench/procs"
 	"github.com/hearsay-llm/hearsay/test/bench/table"
 )
 
@@ -65,12 +63,7 @@ func main() {
 	if o.quick {
 		o.streams, o.entries, o.prompts, o.idle = o.streams/10, o.entries/10, o.prompts/100, 10*time.Second
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	if err := run(ctx, &o, os.Stdout); err != nil {
-		fmt.Fprintln(os.Stderr, "memory:", err)
-		os.Exit(1)
-	}
+	procs.Main("memory", func(ctx context.Context) error { return run(ctx, &o, os.Stdout) })
 }
 
 func run(ctx context.Context, o *options, w io.Writer) (err error) {
@@ -105,11 +98,7 @@ func run(ctx context.Context, o *options, w io.Writer) (err error) {
 		}
 		fmt.Fprintf(w, "\nDrawn in %s.\n", file)
 	}
-	b, err := json.MarshalIndent(&res, "", " ")
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(filepath.Join(o.out, "memory.json"), b, 0o644)
+	return table.Save(o.out, "memory.json", &res)
 }
 
 func mb(bytes float64) string { return table.Num(bytes / 1e6) }

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/hearsay-llm/hearsay/test/bench/procs"
 	"github.com/hearsay-llm/hearsay/test/harness"
 )
 
@@ -139,23 +140,39 @@ func wait(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// cluster starts routers in front of the upstreams, which become replicas by the
-// admin API, so that they can be removed again.
-func cluster(ctx context.Context, o *options, dir string, routers int, up *upstreams) (*harness.Procs, error) {
-	p, err := harness.StartProcs(ctx, harness.ProcsConfig{
-		Bin: o.bin, Dir: dir, Routers: routers, Model: model,
-		PoolYAML: "    engine: vllm\n    timeouts: {idle: 10m}\n",
+// cluster starts routers in front of new upstreams, which become replicas by the
+// admin API, so that they can be removed again. done ends all.
+func cluster(ctx context.Context, o *options, routers, replicas int) (p *harness.Procs, up *upstreams, done func(), err error) {
+	if up, err = newUpstreams(replicas, o.kvTokens); err != nil {
+		return nil, nil, nil, err
+	}
+	c, err := procs.Start(ctx, harness.ProcsConfig{
+		Bin: o.bin, Routers: routers, Model: model, PoolYAML: "    engine: vllm\n    timeouts: {idle: 10m}\n",
 	})
 	if err != nil {
-		return nil, err
+		up.close()
+		return nil, nil, nil, err
 	}
+	done = func() {
+		c.Close()
+		up.close()
+	}
+	if err = introduce(ctx, c.Procs, up); err != nil {
+		done()
+		return nil, nil, nil, err
+	}
+	return c.Procs, up, done, nil
+}
+
+// introduce makes the upstreams replicas, and waits until every router knows all of
+// them and has read them.
+func introduce(ctx context.Context, p *harness.Procs, up *upstreams) error {
 	for _, r := range up.replicas {
 		if err := admin(ctx, p, http.MethodPost, "/admin/v1/replicas", fmt.Sprintf(`{"pool":"chat","url":%q}`, r.url)); err != nil {
-			p.Close()
-			return nil, err
+			return err
 		}
 	}
-	for _, r := range p.Routers { // every router knows all of them and has read them
+	for _, r := range p.Routers {
 		for end := time.Now().Add(20 * time.Second); ; {
 			var list []struct {
 				ID string `json:"id"`
@@ -165,16 +182,14 @@ func cluster(ctx context.Context, o *options, dir string, routers int, up *upstr
 				break
 			}
 			if time.Now().After(end) {
-				p.Close()
-				return nil, fmt.Errorf("%s knows %d of %d replicas: %w", r.Name, len(list), len(up.replicas), err)
+				return fmt.Errorf("%s knows %d of %d replicas: %w", r.Name, len(list), len(up.replicas), err)
 			}
 			if err := wait(ctx, 100*time.Millisecond); err != nil {
-				p.Close()
-				return nil, err
+				return err
 			}
 		}
 	}
-	return p, wait(ctx, 2*time.Second)
+	return wait(ctx, 2*time.Second)
 }
 
 // admin writes through any router that takes it.

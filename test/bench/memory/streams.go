@@ -7,7 +7,6 @@ import (
 	"io"
 	"net"
 	"net/url"
-	"os"
 	"strings"
 	"sync"
 	"time"
@@ -32,7 +31,7 @@ type streams struct {
 
 func measureStreams(ctx context.Context, o *options, res *result) error {
 	for _, size := range []int{400, 400_000} {
-		for _, state := range []string{sayHold, sayMid} {
+		for _, state := range []string{sayHold, sayHead, sayMid} {
 			s, idle, err := openStreams(ctx, o, size, state)
 			if err != nil {
 				return fmt.Errorf("%d streams %s of %d bytes: %w", o.streams, state, size, err)
@@ -49,21 +48,11 @@ func measureStreams(ctx context.Context, o *options, res *result) error {
 
 // openStreams opens streams through one fresh router, measures, and lets them end.
 func openStreams(ctx context.Context, o *options, size int, state string) (*streams, usage, error) {
-	up, err := newUpstreams(4, o.kvTokens)
+	p, up, done, err := cluster(ctx, o, 1, 4)
 	if err != nil {
 		return nil, usage{}, err
 	}
-	defer up.close()
-	dir, err := os.MkdirTemp("", "hearsay-memory-")
-	if err != nil {
-		return nil, usage{}, err
-	}
-	defer func() { _ = os.RemoveAll(dir) }()
-	p, err := cluster(ctx, o, dir, 1, up)
-	if err != nil {
-		return nil, usage{}, err
-	}
-	defer p.Close()
+	defer done()
 	r := p.Routers[0]
 	idle, err := settled(ctx, r)
 	if err != nil {
@@ -90,7 +79,7 @@ func openStreams(ctx context.Context, o *options, size int, state string) (*stre
 	if err != nil {
 		return nil, idle, err
 	}
-	name := map[string]string{sayHold: "waiting", sayMid: "mid-stream"}[state]
+	name := map[string]string{sayHold: "waiting", sayHead: "head-sent", sayMid: "mid-stream"}[state]
 	if err := profile(ctx, o, r, fmt.Sprintf("%s_%d", name, size)); err != nil {
 		return nil, idle, err
 	}

@@ -9,7 +9,6 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"net/url"
-	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -175,21 +174,11 @@ type uniqueRun struct {
 }
 
 func measureUnique(ctx context.Context, o *options, res *result) error {
-	up, err := newUpstreams(o.replicas, o.kvTokens)
+	p, up, done, err := cluster(ctx, o, o.routers, o.replicas)
 	if err != nil {
 		return err
 	}
-	defer up.close()
-	dir, err := os.MkdirTemp("", "hearsay-memory-")
-	if err != nil {
-		return err
-	}
-	defer func() { _ = os.RemoveAll(dir) }()
-	p, err := cluster(ctx, o, dir, o.routers, up)
-	if err != nil {
-		return err
-	}
-	defer p.Close()
+	defer done()
 	run := &uniqueRun{Prompts: o.prompts, Routers: o.routers, Replicas: o.replicas}
 	res.Unique = run
 	if run.Start, err = all(ctx, p, settled); err != nil {

@@ -17,6 +17,7 @@ const model = "sim"
 // Words in a prompt that tell the upstream what to do.
 const (
 	sayHold = "[hold]" // answer nothing until released
+	sayHead = "[head]" // the same behind an answer's head, which most engines send at once
 	sayMid  = "[mid]"  // send a few pieces, then the rest when released
 	sayHot  = "[hot]"  // the prompt begins with the hot prefix
 )
@@ -102,12 +103,16 @@ func (r *replica) chat(w http.ResponseWriter, req *http.Request) {
 	body := b.Bytes()
 	say := func(word string) bool { return bytes.Contains(body[:min(len(body), 400)], []byte(word)) }
 	stream := bytes.Contains(body, []byte(`"stream":true`))
-	hold, mid := say(sayHold), say(sayMid)
+	hold, head, mid := say(sayHold), say(sayHead), say(sayMid)
 	prompt := len(body) / bytesPerToken
 	cached := r.account(prompt, say(sayHot))
 	bodies.Put(b)
 	usage := fmt.Sprintf(`"usage":{"prompt_tokens":%d,"completion_tokens":4,"total_tokens":%d,"prompt_tokens_details":{"cached_tokens":%d}}`, prompt, prompt+4, cached)
-	if hold {
+	if head {
+		w.Header().Set("Content-Type", "text/event-stream")
+		_ = http.NewResponseController(w).Flush()
+	}
+	if hold || head {
 		r.up.waiting.Add(1)
 		select {
 		case <-release:

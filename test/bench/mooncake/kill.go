@@ -1,15 +1,13 @@
 package main
 
 import (
-	"bytes"
 	"context"
-	"encoding/csv"
 	"errors"
 	"fmt"
 	"io"
-	"strconv"
 	"time"
 
+	"github.com/hearsay-llm/hearsay/test/bench/procs"
 	"github.com/hearsay-llm/hearsay/test/harness"
 	"github.com/hearsay-llm/hearsay/test/replay"
 )
@@ -50,83 +48,29 @@ func killed(ctx context.Context, o *options, w io.Writer) error {
 	if err = errors.Join(err, failed); err != nil {
 		return err
 	}
-	a, err := samples(plain)
+	a, err := procs.Samples(plain)
 	if err != nil {
 		return err
 	}
-	b, err := samples(run)
+	b, err := procs.Samples(run)
 	if err != nil {
 		return err
 	}
+	gone := run.TargetRows[victim].Name
 	back := killedAt + downFor + ready
 	fmt.Fprintf(w, "router r%d killed after %.0f s, started again %.0f s later, ready after %.1f s (wall clock)\n\n", victim+1, killedAt.Seconds(), downFor.Seconds(), ready.Seconds())
 	fmt.Fprintln(w, "| requests | hit rate, undisturbed run | hit rate, with the kill | errors, undisturbed | errors, with the kill |")
 	fmt.Fprintln(w, "|---|--:|--:|--:|--:|")
-	row := func(name string, in func(sample) bool) {
-		ha, ea, _ := sum(a, in)
-		hb, eb, n := sum(b, in)
-		fmt.Fprintf(w, "| %s (%d) | %.3f | %.3f | %d | %d |\n", name, n, ha, hb, ea, eb)
+	row := func(name string, in func(procs.Sample) bool) {
+		x, y := procs.Sum(a, in), procs.Sum(b, in)
+		fmt.Fprintf(w, "| %s (%d) | %.3f | %.3f | %d | %d |\n", name, y.Requests, x.Hit, y.Hit, x.Failed, y.Failed)
 	}
-	survivor := func(s sample) bool { return s.target != victim }
-	row("survivors, before the kill", func(s sample) bool { return survivor(s) && s.sent < killedAt })
-	row("survivors, while it is away", func(s sample) bool { return survivor(s) && s.sent >= killedAt && s.sent < back })
-	row("survivors, from the kill to the end", func(s sample) bool { return survivor(s) && s.sent >= killedAt })
-	row("the killed router, before", func(s sample) bool { return !survivor(s) && s.sent < killedAt })
-	row("the killed router, while away", func(s sample) bool { return !survivor(s) && s.sent >= killedAt && s.sent < back })
-	row("the killed router, back", func(s sample) bool { return !survivor(s) && s.sent >= back })
+	survivor := func(s procs.Sample) bool { return s.Target != gone }
+	row("survivors, before the kill", func(s procs.Sample) bool { return survivor(s) && s.Sent < killedAt })
+	row("survivors, while it is away", func(s procs.Sample) bool { return survivor(s) && s.Sent >= killedAt && s.Sent < back })
+	row("survivors, from the kill to the end", func(s procs.Sample) bool { return survivor(s) && s.Sent >= killedAt })
+	row("the killed router, before", func(s procs.Sample) bool { return !survivor(s) && s.Sent < killedAt })
+	row("the killed router, while away", func(s procs.Sample) bool { return !survivor(s) && s.Sent >= killedAt && s.Sent < back })
+	row("the killed router, back", func(s procs.Sample) bool { return !survivor(s) && s.Sent >= back })
 	return nil
-}
-
-// sample is one request of a run.
-type sample struct {
-	sent           time.Duration
-	target         int
-	ok             bool
-	prompt, cached int
-}
-
-// samples reads a report's rows back.
-func samples(r *replay.Report) ([]sample, error) {
-	var b bytes.Buffer
-	if err := r.WriteSamples(&b); err != nil {
-		return nil, err
-	}
-	rows, err := csv.NewReader(&b).ReadAll()
-	if err != nil {
-		return nil, err
-	}
-	targets := map[string]int{}
-	for i, t := range r.TargetRows {
-		targets[t.Name] = i
-	}
-	var out []sample
-	for _, row := range rows[1:] {
-		sent, err := strconv.ParseFloat(row[1], 64)
-		if err != nil {
-			return nil, err
-		}
-		s := sample{sent: time.Duration(sent * float64(time.Second)), target: targets[row[4]], ok: row[6] == "ok"}
-		s.prompt, _ = strconv.Atoi(row[9])
-		s.cached, _ = strconv.Atoi(row[10])
-		out = append(out, s)
-	}
-	return out, nil
-}
-
-// sum is the hit rate and the errors of the requests that in accepts.
-func sum(list []sample, in func(sample) bool) (hit float64, errs, n int) {
-	prompt, cached := 0, 0
-	for _, s := range list {
-		if !in(s) {
-			continue
-		}
-		n++
-		if !s.ok {
-			errs++
-			continue
-		}
-		prompt += s.prompt
-		cached += s.cached
-	}
-	return float64(cached) / float64(max(1, prompt)), errs, n
 }

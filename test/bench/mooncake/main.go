@@ -6,19 +6,18 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"flag"
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
+	"github.com/hearsay-llm/hearsay/test/bench/procs"
+	"github.com/hearsay-llm/hearsay/test/bench/table"
 	"github.com/hearsay-llm/hearsay/test/harness"
 	"github.com/hearsay-llm/hearsay/test/replay"
 	"github.com/hearsay-llm/hearsay/test/traces"
@@ -73,20 +72,12 @@ func main() {
 	flag.DurationVar(&o.sloTPOT, "slo-tpot", 250*time.Millisecond, "time per output token of a good request")
 	flag.BoolVar(&o.kill, "kill", false, "instead of comparing policies: kill -9 one router in mid-run at 0.7 of the knee, against a run without; needs -knee")
 	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	if err := run(ctx, &o); err != nil {
-		fmt.Fprintln(os.Stderr, "mooncake:", err)
-		os.Exit(1)
-	}
+	procs.Main("mooncake", func(ctx context.Context) error { return run(ctx, &o) })
 }
 
 func run(ctx context.Context, o *options) error {
 	var err error
 	if o.bin, err = filepath.Abs(o.bin); err != nil {
-		return err
-	}
-	if err := os.MkdirAll(o.out, 0o755); err != nil {
 		return err
 	}
 	res := result{
@@ -123,7 +114,7 @@ func run(ctx context.Context, o *options) error {
 					return err
 				}
 				res.Runs = append(res.Runs, f)
-				if err := save(o, &res); err != nil {
+				if err := table.Save(o.out, "mooncake.json", &res); err != nil {
 					return err
 				}
 			}
@@ -183,13 +174,8 @@ func measure(ctx context.Context, o *options, f figure) (*replay.Report, error) 
 
 // measureWith calls during, if it is not nil, with the progress of the run.
 func measureWith(ctx context.Context, o *options, f figure, during func(*harness.Procs, replay.Snapshot)) (*replay.Report, error) {
-	dir, err := os.MkdirTemp("", "hearsay-mooncake-")
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = os.RemoveAll(dir) }()
-	p, err := harness.StartProcs(ctx, harness.ProcsConfig{
-		Bin: o.bin, Dir: dir, Routers: f.Routers, Engines: o.engines, Model: "sim-70b",
+	p, err := procs.Start(ctx, harness.ProcsConfig{
+		Bin: o.bin, Routers: f.Routers, Engines: o.engines, Model: "sim-70b",
 		Policy: f.Policy, NoSharing: !f.Sharing,
 		EngineArgs: []string{
 			"--speed", fmt.Sprint(o.speed), "--kv-tokens", fmt.Sprint(o.kvTokens),
@@ -223,9 +209,9 @@ func measureWith(ctx context.Context, o *options, f figure, during func(*harness
 	defer func() { _ = c.Close() }()
 	var observe func(replay.Snapshot)
 	if during != nil {
-		observe = func(s replay.Snapshot) { during(p, s) }
+		observe = func(s replay.Snapshot) { during(p.Procs, s) }
 	}
-	r, err := replay.Run(ctx, replay.Config{
+	r, err := procs.Replay(ctx, replay.Config{
 		Observe: observe,
 		Targets: p.APIs(), Model: "sim-70b", Source: src, Seed: f.Seed, Speed: o.speed, Debug: true, IgnoreEOS: true,
 		Warmup: warm.Duration, SLO: replay.SLO{TTFT: o.sloTTFT, TPOT: o.sloTPOT}, Name: traces.MooncakeConversation,
@@ -239,18 +225,7 @@ func measureWith(ctx context.Context, o *options, f figure, during func(*harness
 	}
 	fmt.Fprintf(os.Stderr, "rate %5.2f  %-18s routers %d  sharing %-5v  TTFT mean %7.3f s  p99 %7.3f s  hit %.3f  goodput %.3f  errors %d  late p99 %.1f ms\n",
 		f.Rate, f.Policy, f.Routers, f.Sharing, r.TTFT.Mean, r.TTFT.P99, hit, r.Goodput.Share, r.Errors, 1e3*r.Lateness.P99)
-	if r.Interrupted {
-		return nil, context.Canceled
-	}
 	return r, nil
-}
-
-func save(o *options, res *result) error {
-	b, err := json.MarshalIndent(res, "", " ")
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(filepath.Join(o.out, "mooncake.json"), b, 0o644)
 }
 
 // writeTable prints one row per run, in Markdown.

@@ -14,15 +14,15 @@
 package main
 
 import (
-	"encoding/json"
 	"flag"
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/hearsay-llm/hearsay/test/bench/table"
 )
 
 type options struct {
@@ -75,9 +75,6 @@ func main() {
 }
 
 func run(o *options, w io.Writer) error {
-	if err := os.MkdirAll(o.out, 0o755); err != nil {
-		return err
-	}
 	res := result{Command: "go run ./test/bench/rivals " + strings.Join(os.Args[1:], " "), Seed: o.seed}
 	names := strings.Split(o.corpora, ",")
 	parts := strings.Split(o.parts, ",")
@@ -103,11 +100,7 @@ func run(o *options, w io.Writer) error {
 			fmt.Fprintf(os.Stderr, "%-9s %-9s %6.1f s\n", s.part, name, time.Since(begin).Seconds())
 		}
 		s.show(w, &res)
-		b, err := json.MarshalIndent(&res, "", " ")
-		if err != nil {
-			return err
-		}
-		if err := os.WriteFile(filepath.Join(o.out, "rivals.json"), b, 0o644); err != nil {
+		if err := table.Save(o.out, "rivals.json", &res); err != nil {
 			return err
 		}
 	}

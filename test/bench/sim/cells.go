@@ -117,14 +117,14 @@ func m1Cells(add adder, pick picked) {
 		for _, n := range []int{1, 2, 4, 8, 16, 32, 64} {
 			most := pick(4, 32, 64)
 			if work == "mooncake" {
-				most = pick(4, 16, 32)
+				most = pick(4, 32, 32)
 			}
 			if n > most {
 				break
 			}
 			seeds := 0
 			if n > 8 {
-				seeds = pick(1, 1, 3)
+				seeds = pick(1, 3, 3)
 			}
 			for _, off := range []bool{false, true} {
 				if off && n == 1 {
@@ -196,7 +196,7 @@ func m3Cells(add adder, pick picked) {
 					name += fmt.Sprintf(", said to be %gx", factor)
 				}
 				add(Cell{
-					Group: "m3", Name: name, Work: w.work, Size: w.size, Seeds: pick(1, 2, 3),
+					Group: "m3", Name: name, Work: w.work, Size: w.size, Seeds: pick(1, 3, 3),
 					Config: Config{Routers: 4, KVTokens: kv, CapacityFactor: factor, Watch: true, Probe: 5},
 				})
 			}

@@ -48,21 +48,28 @@ func TestThreeSharingRoutersAreAsGoodAsOne(t *testing.T) {
 }
 
 // A burst of one cold prefix takes as many replicas with four routers as with one.
+// It is a law of the mean: the routers can't have heard of each other's last picks,
+// so where three holders are about full at the burst's end each router may spill to
+// a replica of its own, 7 in all (in one burst of sixty).
 func TestBurstTakesAsManyReplicasWhateverTheRouters(t *testing.T) {
+	const bursts = 10
 	used := map[int]float64{}
 	for _, n := range []int{1, 4} {
-		w, err := burstWork(1, 32)
-		if err != nil {
-			t.Fatal(err)
+		for seed := range uint64(bursts) {
+			w, err := burstWork(seed+1, 32)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r, err := runCell(t, Cell{Group: "law", Name: onOff(n, false), Config: Config{Routers: n, Replicas: 16, InTurn: true, Link: lan}, Drive: driveBurst}, seed+1, w)
+			if err != nil {
+				t.Fatal(err)
+			}
+			used[n] += r.Extra["holders"] / bursts
 		}
-		r, err := runCell(t, Cell{Group: "law", Name: onOff(n, false), Config: Config{Routers: n, Replicas: 16, InTurn: true, Link: lan}, Drive: driveBurst}, 1, w)
-		if err != nil {
-			t.Fatal(err)
-		}
-		used[n] = r.Extra["holders"]
 	}
+	t.Logf("%.1f replicas with one router, %.1f with four", used[1], used[4])
 	if used[1] > 6 || used[4] > used[1]+2 || used[4] < used[1]-2 {
-		t.Errorf("%.0f replicas with one router, %.0f with four", used[1], used[4])
+		t.Errorf("%.1f replicas with one router, %.1f with four", used[1], used[4])
 	}
 }
 

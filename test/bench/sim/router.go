@@ -108,7 +108,7 @@ func newRouter(c *Cluster, i, boot int, log zerolog.Logger) (*Router, error) {
 	var err error
 	r.core, err = proxy.NewCore(proxy.CoreConfig{
 		Store: r.store, Picker: r.picker, Ratios: r.ratios, Index: r.index,
-		Calibration: taught{r.lessons, c.reference}, Counted: r.lessons.Counted, Reporter: reporter{r.balance},
+		Calibration: taught{r.lessons, c.reference}, Counted: r.lessons.Counted, Reporter: node.Reporter(r.balance),
 	}, nil)
 	if err != nil {
 		return nil, err
@@ -143,7 +143,7 @@ func (r *Router) newCluster(log zerolog.Logger) error {
 		return err
 	}
 	r.timed = &timed{c: r.c, r: r}
-	var store gossip.Store = timedStore{sharedStore{r.store, r}, r.timed}
+	var store gossip.Store = timedStore{node.Shared(r.store, func(x state.Reading, now time.Time) { r.observe.Note(x, now) }), r.timed}
 	var index gossip.Index = timedIndex{r.index, r.timed}
 	var lessons gossip.Lessons = r.lessons
 	mute, deaf := node.Mute(state.NewStore(state.Config{Self: r.ID, Clock: r.clock, Pools: []state.PoolSpec{r.c.spec}}))
@@ -173,7 +173,7 @@ func (r *Router) newCluster(log zerolog.Logger) error {
 		return err
 	}
 	r.gossip.Attach(r.mesh)
-	r.observe = observe.New(observe.Config{Self: r.ID, Interval: cfg.ReadEvery}, r.store, r.c.reader, caches{r}, r.publish, log)
+	r.observe = observe.New(observe.Config{Self: r.ID, Interval: cfg.ReadEvery}, r.store, r.c.reader, node.Caches(r.index, r.clock), r.publish, log)
 	return nil
 }
 
@@ -264,44 +264,4 @@ type taught struct {
 func (t taught) Observe(s routing.Sample) bool {
 	t.reference.Observe(s)
 	return t.Lessons.Observe(s)
-}
-
-// The adapters below are cmd/node's.
-
-type reporter struct{ loop *balance.Loop }
-
-func (r reporter) Report(id state.ReplicaID, o proxy.Outcome, retryAfter time.Duration, now time.Time) {
-	kind := balance.Neutral
-	switch o {
-	case proxy.OutcomeServed:
-		kind = balance.OK
-	case proxy.OutcomeBusy:
-		kind = balance.Busy
-	case proxy.OutcomeFailed, proxy.OutcomeTimeout:
-		kind = balance.Failed
-	}
-	r.loop.Report(balance.Outcome{Replica: id, Kind: kind, RetryAfter: retryAfter, At: now})
-}
-
-type caches struct{ r *Router }
-
-func (c caches) SetCapacity(id state.ReplicaID, x observe.Capacity) {
-	c.r.index.SetSlots(id, int(min(x.Slots, sketch.MaxSlots)), x.Tokens, sketch.CapacityEngine)
-}
-
-func (c caches) Cleared(id state.ReplicaID, at time.Time, _ string) {
-	c.r.index.Clear(id, c.r.clock.Stamp(at))
-}
-
-type sharedStore struct {
-	*state.Store
-	r *Router
-}
-
-func (s sharedStore) ApplyReading(x state.Reading) bool {
-	if !s.Store.ApplyReading(x) {
-		return false
-	}
-	s.r.observe.Note(x, time.Now())
-	return true
 }

@@ -15,6 +15,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/hearsay-llm/hearsay/test/bench/table"
 )
 
 // Result is one cell with one seed.
@@ -188,14 +190,7 @@ func write(o Options, results []Result) error {
 	if o.Out == "" {
 		return nil
 	}
-	if err := os.MkdirAll(o.Out, 0o755); err != nil {
-		return err
-	}
-	b, err := json.MarshalIndent(results, "", " ")
-	if err != nil {
-		return err
-	}
-	if err := os.WriteFile(filepath.Join(o.Out, "sim.json"), b, 0o644); err != nil {
+	if err := table.Save(o.Out, "sim.json", results); err != nil {
 		return err
 	}
 	return os.WriteFile(filepath.Join(o.Out, "sim.csv"), csvOf(results), 0o644)

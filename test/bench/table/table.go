@@ -3,8 +3,11 @@
 package table
 
 import (
+	"encoding/json"
 	"fmt"
 	"io"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -84,4 +87,16 @@ func Mean(v []float64) float64 {
 		sum += x
 	}
 	return sum / float64(max(1, len(v)))
+}
+
+// Save writes v as indented JSON into a directory, made if needed.
+func Save(dir, name string, v any) error {
+	b, err := json.MarshalIndent(v, "", " ")
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(dir, name), append(b, '\n'), 0o644)
 }

@@ -1,4 +1,4 @@
-package main
+package procs
 
 import (
 	"bytes"
@@ -10,16 +10,16 @@ import (
 	"github.com/hearsay-llm/hearsay/test/replay"
 )
 
-// sample is one request of a run.
-type sample struct {
-	sent           time.Duration // since the run's start
-	target         string
-	ok             bool
-	prompt, cached int
+// Sample is one request of a replay.
+type Sample struct {
+	Sent           time.Duration // since the run's start
+	Target         string        // as the replay names it
+	OK             bool
+	Prompt, Cached int // tokens
 }
 
-// samples reads a report's rows, in order of sending.
-func samples(r *replay.Report) ([]sample, error) {
+// Samples reads a report's rows, in order of sending.
+func Samples(r *replay.Report) ([]Sample, error) {
 	var b bytes.Buffer
 	if err := r.WriteSamples(&b); err != nil {
 		return nil, err
@@ -37,39 +37,39 @@ func samples(r *replay.Report) ([]sample, error) {
 			return nil, fmt.Errorf("samples have no column %q", name)
 		}
 	}
-	var out []sample
+	var out []Sample
 	for _, row := range rows[1:] {
 		sent, err := strconv.ParseFloat(row[at["sent_s"]], 64)
 		if err != nil {
 			return nil, err
 		}
-		s := sample{sent: time.Duration(sent * float64(time.Second)), target: row[at["target"]], ok: row[at["kind"]] == "ok"}
-		s.prompt, _ = strconv.Atoi(row[at["prompt_tokens"]])
-		s.cached, _ = strconv.Atoi(row[at["cached_tokens"]])
+		s := Sample{Sent: time.Duration(sent * float64(time.Second)), Target: row[at["target"]], OK: row[at["kind"]] == "ok"}
+		s.Prompt, _ = strconv.Atoi(row[at["prompt_tokens"]])
+		s.Cached, _ = strconv.Atoi(row[at["cached_tokens"]])
 		out = append(out, s)
 	}
 	return out, nil
 }
 
-// part is what a set of requests came to.
-type part struct {
+// Part is what a set of requests came to.
+type Part struct {
 	Requests int     `json:"requests"`
 	Failed   int     `json:"failed"`
 	Hit      float64 `json:"hit_rate"`
 }
 
-// sum sums up the requests that in accepts.
-func sum(list []sample, in func(sample) bool) (p part) {
+// Sum sums up the requests that in accepts.
+func Sum(list []Sample, in func(Sample) bool) (p Part) {
 	prompt, cached := 0, 0
 	for _, s := range list {
 		switch {
 		case !in(s):
 			continue
-		case !s.ok:
+		case !s.OK:
 			p.Failed++
 		default:
-			prompt += s.prompt
-			cached += s.cached
+			prompt += s.Prompt
+			cached += s.Cached
 		}
 		p.Requests++
 	}

@@ -1,0 +1,132 @@
+package proxy
+
+import (
+	"net/http"
+	"time"
+
+	"github.com/hearsay-llm/hearsay/proxy/api"
+	"github.com/hearsay-llm/hearsay/state"
+)
+
+// tries is how far the search for a replica that answers has come. It outlives the
+// handler where the answer's head goes out before there is an answer.
+type tries struct {
+	last, reached *failure
+	wait          time.Duration // the least that busy replicas asked for
+	under         bool          // a try is under way
+	bare, refused bool          // it does not ask for usage; asking for it was refused
+	answer        *relay        // its answer; nil before the answer's head
+}
+
+// dispatch tries replicas until one answers or nothing is left to try. It returns
+// nil when an answer has been set up, and otherwise what to tell the client. quiet
+// says that the client is to hear something first: then dispatch goes on where it
+// was when it is called again.
+func (r *request) dispatch() (f *failure, quiet bool) {
+	t := &r.tries
+	for {
+		if !t.under {
+			if err := r.next(); err != nil {
+				break
+			}
+		}
+		f, quiet := r.attempt(r.replica)
+		if t.under = quiet; f == nil {
+			return nil, quiet
+		}
+		r.x.drop()
+		t.answer = nil
+		r.job.End(&Result{Outcome: f.outcome, RetryAfter: f.asked, Limited: f.status == http.StatusTooManyRequests})
+		if f.outcome == OutcomeBusy {
+			t.least(f.wait)
+		}
+		t.last = f
+		if !f.unreached {
+			t.reached = f
+		}
+		if !f.retry || r.call.cause() != nil ||
+			r.job.Attempts() >= orDefault(r.job.Pool().Spec.RetryAttempts, defaultAttempts) {
+			break
+		}
+	}
+	last := t.last
+	switch {
+	case last.unreached && t.reached != nil:
+		last = t.reached // what a replica said is worth more than that another is away
+	case last.unreached:
+		r.s.metrics.shed.WithLabelValues(r.pool, last.err.Reason).Inc()
+	}
+	if last.outcome == OutcomeBusy && t.wait > 0 {
+		last.wait = t.wait
+	}
+	return last, false
+}
+
+// least notes how long one of the busy replicas wants to be left alone.
+func (t *tries) least(d time.Duration) {
+	if d > 0 && (t.wait == 0 || d < t.wait) {
+		t.wait = d
+	}
+}
+
+// next picks the replica to try now. It fails when there is none.
+func (r *request) next() error {
+	t := &r.tries
+	replica, err := r.job.Next()
+	switch {
+	case err == nil:
+	case t.last == nil:
+		t.last = &failure{outcome: OutcomeBusy, err: api.AsError(err)}
+		r.s.metrics.shed.WithLabelValues(r.pool, t.last.err.Reason).Inc()
+		return err
+	default:
+		if e := api.AsError(err); e.Status == http.StatusTooManyRequests {
+			t.least(e.RetryAfter) // of those that were not asked
+		}
+		return err
+	}
+	if t.last != nil {
+		r.s.metrics.retries.WithLabelValues(r.pool, t.last.reason).Inc()
+	}
+	r.replica, r.phase = replica, phaseConnecting
+	t.bare, t.refused = r.s.core.noUsage.has(replica.URL), false
+	return nil
+}
+
+// attempt sends the request to one replica, or goes on waiting for it. It returns nil
+// when the answer is on its way to the client or the client is to hear something
+// first, and otherwise how the attempt failed: then nothing of it has reached the
+// client.
+func (r *request) attempt(replica *state.ReplicaView) (f *failure, quiet bool) {
+	t := &r.tries
+	if t.answer != nil {
+		return r.accept()
+	}
+	spec := &r.job.Pool().Spec
+	pool, err := r.s.up.of(replica.URL)
+	if err != nil {
+		return broken("bad_url", true), false
+	}
+	for {
+		if !t.under {
+			r.prepare(spec, replica, pool, t.bare)
+		}
+		if err := r.x.send(&r.out); err == errQuiet {
+			return nil, true
+		} else if err != nil {
+			return r.unsent(err), false
+		}
+		r.noteLoad(spec, replica)
+		if status := r.x.resp.StatusCode(); status >= 300 || status == http.StatusNoContent {
+			f := r.rejected(status)
+			if r.usage && f.blamesUsage() {
+				// Our own addition may be what was refused: not the client's problem.
+				r.x.drop()
+				t.bare, t.refused, t.under = true, true, false
+				continue
+			}
+			return f, false
+		}
+		return r.accept()
+	}
+}

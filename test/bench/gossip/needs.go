@@ -1,0 +1,90 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"slices"
+
+	"gonum.org/v1/gonum/mat"
+
+	"github.com/hearsay-llm/hearsay/test/bench/table"
+)
+
+// term is a part of a linear formula.
+type term struct {
+	name string
+	of   func(*figures) float64
+}
+
+var (
+	// cpuTerms make a router's use of processors in a second: its own clocks, what is
+	// sent and applied, its clients' requests, and asking engines.
+	cpuTerms = []term{
+		{"a router that does nothing", func(*figures) float64 { return 1 }},
+		{"a record sent and one received", func(f *figures) float64 { return f.records() }},
+		{"a request of its clients, but for its records", func(f *figures) float64 { return f.Requests }},
+		{"a reading that it takes", func(f *figures) float64 { s := f.size(f.Requests); return s.Readings() }},
+	}
+	// memoryTerms make its heap and stacks.
+	memoryTerms = []term{
+		{"a router", func(*figures) float64 { return 1 }},
+		{"a replica", func(f *figures) float64 { return float64(f.Replicas) }},
+	}
+)
+
+// records is how many a router is predicted to send in a second.
+func (f *figures) records() float64 {
+	p := f.predicted()
+	return p.Seals / seal
+}
+
+// fit finds the least squares of relative errors over the cells for fitting.
+func fit(list []figures, terms []term, get func(*figures) float64) ([]float64, error) {
+	var a, b []float64
+	for i := range list {
+		f := &list[i]
+		if f.Set != fitSet {
+			continue
+		}
+		y := get(f)
+		for _, t := range terms {
+			a = append(a, t.of(f)/y)
+		}
+		b = append(b, 1)
+	}
+	if len(b) < len(terms) {
+		return nil, fmt.Errorf("%d cells for %d terms", len(b), len(terms))
+	}
+	var x mat.Dense
+	if err := x.Solve(mat.NewDense(len(b), len(terms), a), mat.NewDense(len(b), 1, b)); err != nil {
+		return nil, fmt.Errorf("fit: %w", err)
+	}
+	return mat.Col(nil, 0, &x), nil
+}
+
+// showLinear tells how a linear formula fits.
+func showLinear(w io.Writer, title, what, unit string, per float64, list []figures, terms []term, get func(*figures) float64) error {
+	x, err := fit(list, terms, get)
+	if err != nil {
+		return err
+	}
+	predict := func(f *figures) (sum float64) {
+		for i, t := range terms {
+			sum += x[i] * t.of(f)
+		}
+		return sum
+	}
+	var rows [][]string
+	for i := range list {
+		f := &list[i]
+		m, p := get(f), predict(f)
+		rows = append(rows, append(f.names(), table.Num(m/per), table.Num(p/per), fmt.Sprintf("%.2f", m/p)))
+	}
+	table.Print(w, title, 1, append(slices.Clone(names), unit, "predicted", "measured / predicted"), rows)
+	fmt.Fprintln(w)
+	for i, t := range terms {
+		fmt.Fprintf(w, "- %s: %s %s\n", t.name, table.Num(x[i]/per), unit)
+	}
+	showErrors(w, what, list, func(f *figures) (float64, float64) { return get(f), predict(f) })
+	return nil
+}

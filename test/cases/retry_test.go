@@ -1,0 +1,443 @@
+package cases
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/hearsay-llm/hearsay/cmd/node"
+)
+
+const tooLong = `{"error":{"message":"This model's maximum context length is 4096 tokens. However, you requested 9000.","type":"BadRequestError","param":null,"code":400}}`
+
+// What a client did wrong says nothing of the replica, in neither direction.
+func TestC16ClientMistakesAndTheBreaker(t *testing.T) {
+	t.Parallel()
+	e := newEngine(t, nil)
+	p := pool(e)
+	p.Breaker = node.BreakerConfig{Failures: 5, Open: 300 * time.Millisecond, MaxEjected: 1}
+	r := start(t, setup{}, p)[0]
+	bad := strings.Replace(ask, "Hello there", "oversize", 1)
+	answers := func(goodOne func(*got) bool) func(*got) bool {
+		return func(g *got) bool {
+			if strings.Contains(g.body, "oversize") {
+				return g.write(reply(400, tooLong))
+			}
+			return goodOne(g)
+		}
+	}
+	refused := func() {
+		t.Helper()
+		if a := r.chat(bad); a.StatusCode != 400 || a.body != tooLong {
+			t.Errorf("a mistake: got %d %q", a.StatusCode, a.body)
+		}
+	}
+	e.becomes(answers(healthy))
+	for range 30 {
+		refused()
+	}
+	for range 5 {
+		if a := r.chat(ask); a.StatusCode != 200 {
+			t.Errorf("a good one: got %d %q", a.StatusCode, a.body)
+		}
+	}
+	if n := len(e.requests()); n != 35 || r.is(e, "ejected") {
+		t.Errorf("the engine got %d requests of 35, ejected: %v", n, r.is(e, "ejected"))
+	}
+
+	out := func() bool { return r.is(e, "ejected") || r.is(e, "half_open") }
+	e.becomes(answers(says(reply(500, oops))))
+	for i := range 40 {
+		if a := r.chat(bad); a.StatusCode != 400 && a.StatusCode != 503 {
+			t.Errorf("a mistake, while the engine fails: %d", a.StatusCode)
+		}
+		if a := r.chat(ask); a.StatusCode != 500 && a.StatusCode != 503 {
+			t.Errorf("a good one, while the engine fails: %d", a.StatusCode)
+		}
+		if i >= 5 && out() {
+			break
+		}
+	}
+	until(t, "ejected", out)
+
+	e.becomes(answers(healthy))
+	until(t, "half open", func() bool { return r.is(e, "half_open") })
+	e.forget()
+	until(t, "mistakes on trial", func() bool { // one trial at a time, others are told to come back
+		if a := r.chat(bad); a.StatusCode == 400 && a.body != tooLong || a.StatusCode != 400 && a.StatusCode != 503 {
+			t.Errorf("a mistake on trial: got %d %q", a.StatusCode, a.body)
+		}
+		if !r.is(e, "half_open") {
+			t.Fatal("a mistake counts as proof, of health or of failure")
+		}
+		return len(e.requests()) >= 4
+	})
+	until(t, "the good trial", func() bool { return r.chat(ask).StatusCode == 200 })
+	if n := r.metric("hearsay_retries_total"); n != 0 {
+		t.Errorf("%v retries", n)
+	}
+	until(t, "in traffic again", func() bool { return !r.is(e, "half_open") && !r.is(e, "ejected") })
+}
+
+// late is a connection on which something happens between the router's decision to
+// reuse it and what it writes.
+type late struct {
+	net.Conn
+	before func()
+}
+
+func (l late) Write(p []byte) (int, error) {
+	l.before()
+	return l.Conn.Write(p)
+}
+
+// SyscallConn lets the router look at the connection as at any.
+func (l late) SyscallConn() (syscall.RawConn, error) { return l.Conn.(*net.TCPConn).SyscallConn() }
+
+// An engine closes idle connections without notice. No client notices, and nothing
+// is executed twice.
+func TestC17ReusedConnections(t *testing.T) {
+	t.Parallel()
+	var armed atomic.Pointer[func()]
+	arm := func(f func()) { armed.Store(&f) }
+	e := newEngine(t, healthy)
+	dial := func(ctx context.Context, network, addr string) (net.Conn, error) {
+		c, err := new(net.Dialer).DialContext(ctx, network, addr)
+		if err == nil && "http://"+addr == e.url {
+			c = late{c, func() {
+				if f := armed.Swap(nil); f != nil {
+					(*f)()
+				}
+			}}
+		}
+		return c, err
+	}
+	p := pool(e)
+	p.Retry.Attempts = 1
+	fresh := func() *router {
+		reads := e.readings()
+		// Readings use the same dialer: they are far apart.
+		r := start(t, setup{dial: dial, readEvery: time.Hour}, p)[0]
+		until(t, "read once", func() bool { return e.readings() > reads })
+		return r
+	}
+	big := strings.Replace(ask, "Hello there", strings.Repeat("word ", 600<<10), 1)
+	closes := func(linger int) func() {
+		return func() {
+			e.mu.Lock()
+			defer e.mu.Unlock()
+			for c := range e.conns {
+				_ = c.(*net.TCPConn).SetLinger(linger)
+				_ = c.Close()
+			}
+		}
+	}
+	f := func(name string, between func(), says func(*got) bool, status, executed int) {
+		for _, body := range []string{ask, big} {
+			r := fresh() // one that has learned nothing of the engine's habits
+			e.becomes(healthy)
+			if a := r.chat(ask); a.StatusCode != 200 {
+				t.Fatalf("%s: at first %d %q", name, a.StatusCode, a.body)
+			}
+			e.becomes(says)
+			e.forget()
+			arm(between)
+			if a := r.chat(body); a.StatusCode != status {
+				t.Errorf("%s, %d bytes: %d %q, %v", name, len(body), a.StatusCode, a.body, a.err)
+			}
+			n := 0
+			for _, g := range e.requests() {
+				if g.body == body {
+					n++
+				}
+			}
+			if n != executed {
+				t.Errorf("%s, %d bytes: executed %d times, want %d", name, len(body), n, executed)
+			}
+			if armed.Swap(nil) != nil {
+				t.Errorf("%s: nothing was written", name)
+			}
+		}
+	}
+	f("closed before the request came", closes(-1), healthy, 200, 1)
+	f("reset before the request came", closes(0), healthy, 200, 1)
+	f("closed on the request, which it has read", func() {}, func(*got) bool { return false }, 502, 1)
+	f("reset on the request, which it has read", func() {}, func(g *got) bool { g.reset(); return false }, 502, 1)
+
+	// Gaps about the engine's own limit.
+	const keep = 30 * time.Millisecond
+	r := fresh()
+	e.becomes(healthy)
+	e.mu.Lock()
+	e.idle = keep
+	e.mu.Unlock()
+	r.chat(ask)
+	<-time.After(keep + keep/3)
+	r.chat(ask) // it is known by now that this engine keeps connections for a short time
+	e.forget()
+	const many = 60
+	for i := range many {
+		body := ask
+		if i%10 == 9 {
+			body = big
+		}
+		if a := r.chat(body); a.StatusCode != 200 {
+			t.Errorf("request %d: %d %q", i, a.StatusCode, a.body)
+		}
+		<-time.After(keep + time.Duration(i%3-1)*time.Millisecond)
+	}
+	if n := len(e.requests()); n != many {
+		t.Errorf("executed %d requests of %d", n, many)
+	}
+	settled(t, []*router{r}, e)
+}
+
+// A replica with a warm cache that fails is left alone soon, by all routers, and comes
+// back.
+func TestC18BrokenReplicaWithAWarmCache(t *testing.T) {
+	t.Parallel()
+	f := func(name string, breaks, mends func(*engine)) {
+		t.Run(name, func(t *testing.T) {
+			engines := []*engine{newEngine(t, healthy), newEngine(t, healthy)}
+			p := pool(engines...)
+			p.Breaker = node.BreakerConfig{Failures: 2, Open: 2 * time.Second, MaxEjected: 0.5}
+			routers := start(t, setup{routers: 3}, p)
+			prompt := fmt.Sprintf(`{"model":"m","messages":[{"role":"user","content":%q}]}`, strings.Repeat("Once upon a time. ", 600))
+			for range 3 {
+				if a := routers[0].chat(prompt); a.StatusCode != 200 {
+					t.Fatalf("warming up: %d %q", a.StatusCode, a.body)
+				}
+			}
+			warm, cold := engines[0], engines[1]
+			if len(cold.requests()) > len(warm.requests()) {
+				warm, cold = cold, warm
+			}
+			for _, r := range routers {
+				until(t, "all know where it is warm", func() bool {
+					n := len(warm.requests())
+					r.chat(prompt)
+					return len(warm.requests()) > n
+				})
+			}
+			warm.forget()
+			cold.forget()
+			breaks(warm)
+			for i := range 100 {
+				if a := routers[i%3].chat(prompt); a.StatusCode != 200 || a.body != good {
+					t.Errorf("request %d: %d %q", i, a.StatusCode, a.body)
+				}
+				<-time.After(5 * time.Millisecond)
+			}
+			if n := len(warm.requests()); n > 10 {
+				t.Errorf("the broken engine got %d of 100", n)
+			}
+			for _, r := range routers {
+				within(t, 3*time.Second, "out everywhere", func() bool {
+					return r.is(warm, "ejected") || r.is(warm, "half_open") || r.is(warm, "unreachable")
+				})
+			}
+			mends(warm)
+			warm.forget()
+			for _, r := range routers {
+				until(t, "back", func() bool {
+					n := len(warm.requests())
+					if a := r.chat(prompt); a.StatusCode != 200 {
+						t.Errorf("while it comes back: %d %q", a.StatusCode, a.body)
+					}
+					return len(warm.requests()) > n
+				})
+			}
+		})
+	}
+	f("500", func(e *engine) { e.becomes(says(reply(500, oops))) }, func(e *engine) { e.becomes(healthy) })
+	f("refused", (*engine).refuse, func(e *engine) { e.mu.Lock(); e.refuses = false; e.mu.Unlock() })
+}
+
+// An engine at its limit is left alone for as long as it asks, within reason, and
+// busy is neither broken nor healthy.
+func TestC19RetryAfter(t *testing.T) {
+	t.Parallel()
+	one, two := newEngine(t, nil), newEngine(t, nil)
+	one.models = []string{"m2"}
+	p := pool(one, two)
+	p.Breaker = node.BreakerConfig{Failures: 1, Open: time.Hour, MaxEjected: 1}
+	other := pool()
+	other.Name, other.Model, other.Aliases = "q", "m2", nil
+	// An address is one replica of one pool: the same engine under another name.
+	other.Replicas = []node.ReplicaConfig{{URL: strings.Replace(one.url, "127.0.0.1", "localhost", 1)}}
+	limit := func(answer string) func(*got) bool {
+		return func(g *got) bool {
+			if strings.Contains(g.body, `"m2"`) {
+				return healthy(g)
+			}
+			return g.write(answer)
+		}
+	}
+	mentions := func(e *engine, model string) (n int) {
+		for _, g := range e.requests() {
+			if strings.Contains(g.body, `"`+model+`"`) {
+				n++
+			}
+		}
+		return n
+	}
+	// f sends requests from the first 429 on, until the engine that gave it is asked
+	// again, and returns after how long that was.
+	f := func(name, answer string, most time.Duration) time.Duration {
+		r := start(t, setup{}, p, other)[0]
+		one.becomes(limit(answer))
+		two.becomes(healthy)
+		one.forget()
+		two.forget()
+		// Work on the other engine is more, so that this one would be preferred.
+		until(t, name+": it says so", func() bool {
+			if a := r.chat(ask); a.StatusCode != 200 {
+				t.Errorf("%s: %d %q", name, a.StatusCode, a.body)
+			}
+			return mentions(one, "m") == 1
+		})
+		began := one.requests()[0].at
+		one.becomes(healthy)
+		n := 0
+		for ; mentions(one, "m") == 1 && time.Since(began) < most; n++ {
+			if a := r.chat(ask); a.StatusCode != 200 {
+				t.Errorf("%s: %d %q", name, a.StatusCode, a.body)
+			}
+			if n < 5 {
+				if a := r.chat(strings.Replace(ask, `"m"`, `"m2"`, 1)); a.StatusCode != 200 {
+					t.Errorf("%s: the other model: %d %q", name, a.StatusCode, a.body)
+				}
+			}
+			if r.is(one, "ejected") {
+				t.Errorf("%s: busy opens the breaker", name)
+			}
+			<-time.After(10 * time.Millisecond)
+		}
+		if m := mentions(one, "m2"); m != min(n, 5) {
+			t.Errorf("%s: the other model went there %d times of %d", name, m, min(n, 5))
+		}
+		if mentions(one, "m") == 1 {
+			return most
+		}
+		return one.requests()[len(one.requests())-1].at.Sub(began)
+	}
+	if d := f("1 s", reply(429, `{"error":{"message":"slow down"}}`, "Retry-After: 1"), 15*time.Second); d < time.Second || d > 10*time.Second {
+		t.Errorf("asked for 1 s, got %v", d)
+	}
+	if d := f("no header", reply(429, tgiBusy), 8*time.Second); d > 4*time.Second {
+		t.Errorf("did not ask, and was left alone for %v", d)
+	}
+	if d := f("a date", reply(429, tgiBusy, "Retry-After: "+time.Now().Add(2*time.Second).UTC().Format(http.TimeFormat)), 15*time.Second); d < 500*time.Millisecond || d > 10*time.Second {
+		t.Errorf("asked for less than 2 s by a date, got %v", d)
+	}
+	if d := f("a week", reply(429, tgiBusy, "Retry-After: 561635"), time.Second); d < time.Second {
+		t.Errorf("asked for a week, got %v", d)
+	}
+
+	// All at their limit: the client hears the least wait, and it shrinks.
+	r := start(t, setup{}, p, other)[0]
+	one.becomes(limit(reply(429, tgiBusy, "Retry-After: 561635")))
+	two.becomes(says(reply(429, tgiBusy, "Retry-After: 4")))
+	one.forget()
+	two.forget()
+	wait := func() int {
+		a := r.chat(ask)
+		n, err := strconv.Atoi(a.Header.Get("Retry-After"))
+		if a.StatusCode != 429 || err != nil || !strings.Contains(a.body, `"error"`) {
+			t.Errorf("all at their limit: %d %q %v", a.StatusCode, a.body, a.Header)
+		}
+		return n
+	}
+	if n := wait(); n != 4 {
+		t.Errorf("Retry-After %d, want 4", n)
+	}
+	until(t, "the wait shrinks", func() bool { n := wait(); return n > 0 && n < 4 })
+	if n, m := mentions(one, "m"), mentions(two, "m"); n != 1 || m != 1 {
+		t.Errorf("they were asked %d and %d times all the same", n, m)
+	}
+	// Alone with a huge wait: what the client hears is capped.
+	solo := pool(one)
+	solo.Breaker = p.Breaker
+	r = start(t, setup{}, solo)[0]
+	if n := wait(); n != 60 {
+		t.Errorf("Retry-After %d, want 60", n)
+	}
+	// Nor is a 429 a good answer: a replica on trial stays on trial.
+	solo.Breaker.Open = 200 * time.Millisecond
+	r = start(t, setup{}, solo)[0]
+	one.becomes(says(reply(500, oops)))
+	r.chat(ask)
+	until(t, "on trial", func() bool { return r.is(one, "half_open") })
+	one.becomes(says(reply(429, tgiBusy)))
+	for range 5 {
+		if a := r.chat(ask); a.StatusCode != 429 {
+			t.Errorf("on trial: %d %q", a.StatusCode, a.body)
+		}
+		<-time.After(30 * time.Millisecond)
+		if !r.is(one, "half_open") {
+			t.Fatal("a 429 counts as proof, of health or of failure")
+		}
+	}
+}
+
+// Busy is forgotten as soon as the engine says that it has room.
+func TestC20OverloadIsForgotten(t *testing.T) {
+	t.Parallel()
+	e := newEngine(t, nil)
+	routers := start(t, setup{routers: 3}, pool(e))
+	for name, busy := range map[string]string{
+		"queue full, JSON":   reply(503, full),
+		"queue full, text":   "HTTP/1.1 503 Service Unavailable\r\nContent-Type: text/plain\r\nContent-Length: 26\r\n\r\nThe request queue is full.",
+		"queue full, in 200": streamHead + chunks(errorEvent("ServiceUnavailable", 503), done) + lastChunk,
+	} {
+		e.becomes(says(busy))
+		for _, r := range routers { // all of them at once
+			a := r.chat(askStream)
+			if a.StatusCode != 503 || a.Header.Get("Retry-After") != "1" || !strings.Contains(a.body, `"error"`) {
+				t.Errorf("%s: %d %q %v", name, a.StatusCode, a.body, a.Header)
+			}
+		}
+		e.becomes(healthy)
+		reads := e.readings()
+		until(t, "a reading", func() bool { return e.readings() > reads })
+		for _, r := range routers {
+			until(t, name+": no longer busy", func() bool { return !r.is(e, "busy") })
+			for range 20 {
+				if a := r.chat(ask); a.StatusCode != 200 {
+					t.Errorf("%s, afterwards: %d %q", name, a.StatusCode, a.body)
+				}
+			}
+		}
+	}
+	settled(t, routers, e)
+
+	// All of a pool at once.
+	many := []*engine{newEngine(t, says(reply(503, full))), newEngine(t, says(reply(503, full))), newEngine(t, says(reply(503, full)))}
+	p := pool(many...)
+	p.Retry.Attempts = 3
+	r := start(t, setup{}, p)[0]
+	if a := r.chat(ask); a.StatusCode != 503 || a.body != full {
+		t.Errorf("all are full: %d %q", a.StatusCode, a.body)
+	}
+	for _, e := range many {
+		if len(e.requests()) != 1 {
+			t.Errorf("one of three was asked %d times", len(e.requests()))
+		}
+		e.becomes(healthy)
+	}
+	for _, e := range many {
+		until(t, "no longer busy", func() bool { return !r.is(e, "busy") })
+	}
+	for range 20 {
+		if a := r.chat(ask); a.StatusCode != 200 {
+			t.Errorf("afterwards: %d %q", a.StatusCode, a.body)
+		}
+	}
+}

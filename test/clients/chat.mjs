@@ -1,0 +1,72 @@
+// Asks a router what a user of the openai library would ask, and prints a line of JSON for each check.
+import assert from 'node:assert/strict';
+import OpenAI from 'openai';
+
+const [api, model] = process.argv.slice(2);
+const client = new OpenAI({ baseURL: api + '/v1', apiKey: 'none', maxRetries: 0, timeout: 30_000 });
+const tools = [{ type: 'function', function: { name: 'weather', description: 'of a place', parameters: {
+  type: 'object', properties: { text: { type: 'string' } }, required: ['text'] } } }];
+const messages = [{ role: 'system', content: 'You are terse.' }, { role: 'user', content: 'What is the weather in Łódź? 🌍' }];
+
+async function check(name, f) {
+  let error = '';
+  try {
+    await f();
+  } catch (e) {
+    error = String(e).slice(0, 300);
+  }
+  console.log(JSON.stringify({ name, error }));
+}
+
+await check('models', async () => {
+  const ids = [];
+  for await (const m of client.models.list()) ids.push(m.id);
+  assert(ids.includes(model));
+});
+await check('chat', async () => {
+  const r = await client.chat.completions.create({ model, messages, max_tokens: 7 });
+  assert(r.choices[0].message.content);
+  assert.equal(r.usage.completion_tokens, 7);
+});
+await check('streamed chat with usage', async () => {
+  const whole = await client.chat.completions.create({ model, messages, max_tokens: 20 });
+  let text = '', usage, finish;
+  for await (const chunk of await client.chat.completions.create({ model, messages, max_tokens: 20, stream: true, stream_options: { include_usage: true } })) {
+    usage = chunk.usage ?? usage;
+    for (const c of chunk.choices) {
+      text += c.delta.content ?? '';
+      finish = c.finish_reason ?? finish;
+    }
+  }
+  assert.equal(text, whole.choices[0].message.content);
+  assert.equal(usage.completion_tokens, 20);
+  assert.equal(finish, 'length');
+});
+await check('streamed tool call', async () => {
+  const r = await client.chat.completions.stream({ model, messages, max_tokens: 12, tools, tool_choice: 'required' }).finalChatCompletion();
+  const call = r.choices[0].message.tool_calls[0];
+  assert.equal(call.function.name, 'weather');
+  assert(JSON.parse(call.function.arguments).text);
+  assert.equal(r.choices[0].finish_reason, 'tool_calls');
+});
+await check('completions', async () => {
+  const r = await client.completions.create({ model, prompt: ['one', 'two'], max_tokens: 4 });
+  assert.deepEqual(r.choices.map((c) => c.index), [0, 1]);
+  assert.equal(r.usage.completion_tokens, 8);
+});
+await check('embeddings', async () => {
+  const r = await client.embeddings.create({ model, input: ['one', 'two'] });
+  assert.equal(r.data.length, 2);
+  assert(r.data[0].embedding.length > 0);
+});
+await check('left stream', async () => {
+  const stream = await client.chat.completions.create({ model, messages, max_tokens: 2000, stream: true });
+  for await (const chunk of stream) {
+    assert(chunk.id);
+    break; // which aborts it
+  }
+});
+await check('unknown model', () => assert.rejects(
+  client.chat.completions.create({ model: 'no-such-model', messages }), (e) => e instanceof OpenAI.NotFoundError && /no-such-model/.test(e.message)));
+await check('bad request', () => assert.rejects(
+  client.chat.completions.create({ model, messages, max_tokens: -5 }), OpenAI.BadRequestError));
