@@ -54,6 +54,7 @@ func newConfig() *cobra.Command {
 		},
 	}
 	a.addOutput(show)
+	show.Flags().Lookup("output").Usage = "table, which is YAML here, or json"
 	cmd.AddCommand(check, show)
 	return cmd
 }

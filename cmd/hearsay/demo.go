@@ -41,9 +41,9 @@ func newDemo() *cobra.Command {
 		Long: `demo runs routers and simulated engines in this process (engines that 'scale' adds are
 child processes), on loopback ports, and prints where they listen. With --traffic
 multi-turn chats run through all of them and live figures are shown, with the requests
-in flight at each engine: e1, e2, … Ctrl-C ends it; nothing is left behind. Several
-demos can run side by side: each takes free ports. One that was killed is cleaned up
-after by the next.`,
+in flight at each engine, which goes by its port there: commands take its host:port, as
+127.0.0.1:8500. Ctrl-C ends it; nothing is left behind. Several demos can run side by
+side: each takes free ports. One that was killed is cleaned up after by the next.`,
 		Args: positional,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := f.validate(cmd); err != nil {
@@ -266,11 +266,11 @@ func printDemo(out io.Writer, f *demoFlags, nodes []*node.Node, pool node.PoolCo
 		info := n.Info()
 		fmt.Fprintf(tw, "%s\thttp://%s\thttp://%s\n", info.Name, info.API, info.Admin)
 	}
-	fmt.Fprintf(tw, "\nENGINE\tURL\n")
-	for i, r := range pool.Replicas {
-		fmt.Fprintf(tw, "e%d\t%s\n", i+1, r.URL)
-	}
 	_ = tw.Flush()
+	fmt.Fprint(out, "\nENGINE\n")
+	for _, r := range pool.Replicas {
+		fmt.Fprintln(out, strings.TrimPrefix(r.URL, "http://"))
+	}
 	info := nodes[0].Info()
 	fmt.Fprintf(out, `
 model %s, policy %s, %d KV tokens per engine; log in %s
@@ -279,8 +279,10 @@ try, in another terminal:
   curl -N http://%s/v1/chat/completions -H 'content-type: application/json' \
     -d '{"model":"%s","stream":true,"max_tokens":32,"messages":[{"role":"user","content":"hello"}]}'
   %s status%s        (also: members, replicas, scale, explain)
+  %s drain %s%s
 
-`, demoModel, f.policy, f.kvTokens, filepath.Join(dir, "demo.log"), info.API, demoModel, typed(), atServer(info.Admin))
+`, demoModel, f.policy, f.kvTokens, filepath.Join(dir, "demo.log"), info.API, demoModel,
+		typed(), atServer(info.Admin), typed(), strings.TrimPrefix(pool.Replicas[0].URL, "http://"), atServer(info.Admin))
 }
 
 // atServer is the flag that leads a command to a router, where it needs one.
@@ -307,13 +309,7 @@ func demoTraffic(ctx context.Context, f *demoFlags, nodes []*node.Node, pool nod
 	_, err = replay.Run(ctx, replay.Config{
 		Targets: targets, Model: demoModel, Source: src, Seed: 1, Debug: true, IgnoreEOS: true, Name: agentsTrace,
 		Observe: func(s replay.Snapshot) {
-			load, news := engines.load(nodes[0].View())
-			for _, line := range news {
-				if live {
-					line = "\r\x1b[K" + line
-				}
-				fmt.Fprintln(out, line)
-			}
+			load := engines.load(nodes[0].View())
 			switch {
 			case live:
 				fmt.Fprintf(out, "\r\x1b[K%s | in flight: %s", s, load)

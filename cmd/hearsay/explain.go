@@ -120,10 +120,10 @@ Why the replica was chosen:
 					return err
 				}
 				if !json.Valid(body) {
-					return fmt.Errorf("%s is not JSON: give a request body as a client would send it", file)
+					return fmt.Errorf("%s is not JSON: give a request body as a client would send it", inputName(file))
 				}
 				if err := fitsPath(path, body); err != nil {
-					return fmt.Errorf("%s: %w", file, err)
+					return fmt.Errorf("%s: %w", inputName(file), err)
 				}
 				req["path"], req["body"] = path, json.RawMessage(body)
 			case file == "" && len(args) == 1:

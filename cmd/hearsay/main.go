@@ -15,6 +15,8 @@ import (
 
 	"github.com/rs/zerolog"
 	"github.com/spf13/cobra"
+
+	"github.com/hearsay-llm/hearsay/cmd/node"
 )
 
 func main() {
@@ -57,10 +59,11 @@ router picks as well as one that knows everything.
   one router in front of one engine, which serves the model by that name:
     hearsay serve --replica http://127.0.0.1:8000 --model llama-3.1-8b`,
 		SilenceErrors: true, SilenceUsage: true,
-		Args: positional,
+		Args: positional, Version: node.Version(),
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.SetFlagErrorFunc(flagFault)
+	root.SetVersionTemplate("hearsay {{.Version}}\n")
 	root.CompletionOptions.HiddenDefaultCmd = false
 	for _, g := range []struct {
 		id, title string

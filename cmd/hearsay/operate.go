@@ -115,9 +115,10 @@ func newMember() *cobra.Command {
 		Use: "remove NAME", Short: "Remove a router that will not come back from the voters", Args: positional, SuggestFor: []string{"rm", "delete"},
 		Long: `remove takes a router that was stopped or has died out of the voters, by its name, or by
 its id where two share a name ('hearsay members -o wide' has both; name/id will do). One
-that is alive is not removed: it would be a voter again at once. Another live router takes its place, if there
-is one; else one of two others left stops voting too, since an even number gains nothing: 'hearsay
-members' shows who votes. A voter that is away for 30 s while others can replace it goes by itself.`,
+that is alive is not removed: it would be a voter again at once. Another live router
+takes its place, if there is one; else one of two others left stops voting too, since
+an even number gains nothing: 'hearsay members' shows who votes. A voter that is away
+for 30 s while others can replace it goes by itself.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return write(cmd, a, "POST", "members/"+url.PathEscape(args[0])+"/remove", nil, args[0]+" is no voter any more")
 		},
@@ -201,7 +202,9 @@ func newScaleLog() *cobra.Command {
 		Use: "log [POOL]", Short: "Scale decisions, newest first, with reason and outcome", Args: positional,
 		Long: `log shows the targets that were set, by whom (a router's name, or operator), and what
 became of each: done, failed, superseded by a later one, or under way. DETAIL says how it
-ended; on the leader also what hinders one that is under way.`,
+ended; on the leader also what hinders one that is under way. It names
+other decisions by their ids, which -o wide shows. A --release sets no target and is not
+listed.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			path := "decisions"
 			if len(args) == 1 {
@@ -252,4 +255,12 @@ func readInput(path string) ([]byte, error) {
 		return io.ReadAll(io.LimitReader(os.Stdin, 64<<20))
 	}
 	return os.ReadFile(path)
+}
+
+// inputName is what readInput's path is called in errors.
+func inputName(path string) string {
+	if path == "-" {
+		return "standard input"
+	}
+	return path
 }

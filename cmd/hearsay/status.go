@@ -298,6 +298,8 @@ func newModels() *cobra.Command {
 	a := &admin{}
 	cmd := &cobra.Command{
 		Use: "models", Short: "The model names clients may use", Args: positional,
+		Long: `models shows the names a client may give as "model": each pool's model, and its aliases
+(pools[].aliases in the configuration), which lead to the same replicas.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var list []console.Model
 			return show(cmd, a, "models", &list, func(w io.Writer) error {
