@@ -3,6 +3,7 @@ package scenario
 import (
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -39,21 +40,23 @@ func TestChatsStayAtTheirRank(t *testing.T) {
 				const chats, turns = 6, 4
 				at := map[int]state.ReplicaID{}
 				prompt, cached := 0, 0
-				talks := make([]harness.Chat, chats)
-				for turn := range turns {
+				talks, first := make([]harness.Chat, chats), make([]*harness.Reply, chats)
+				var wg sync.WaitGroup
+				for c := range talks { // at once: each router sees its own at one rank and takes the other
+					talks[c] = chat(words(fmt.Sprint("chat", c), 2000), "Begin.", 40)
+					wg.Go(func() { first[c] = b.Chat(c%2, talks[c]) })
+				}
+				wg.Wait()
+				for c := range talks {
+					at[c] = ok(t, first[c]).Replica
+					talks[c].Messages = append(talks[c].Messages, harness.Message{Role: "assistant", Content: first[c].Text()})
+				}
+				for turn := 1; turn < turns; turn++ {
 					for c := range talks {
 						talk := &talks[c]
-						if turn == 0 {
-							*talk = chat(words(fmt.Sprint("chat", c), 2000), "Begin.", 40)
-						} else {
-							talk.Messages = append(talk.Messages, harness.Message{Role: "user", Content: fmt.Sprint("More, ", turn)})
-						}
+						talk.Messages = append(talk.Messages, harness.Message{Role: "user", Content: fmt.Sprint("More, ", turn)})
 						r := ok(t, b.Chat((c+turn)%2, *talk))
 						talk.Messages = append(talk.Messages, harness.Message{Role: "assistant", Content: r.Text()})
-						if turn == 0 {
-							at[c] = r.Replica
-							continue
-						}
 						if r.Replica != at[c] {
 							t.Errorf("turn %d of chat %d went to %s, not %s", turn, c, r.Replica, at[c])
 						}
