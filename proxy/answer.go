@@ -64,20 +64,14 @@ func meansJSON(contentType []byte) bool {
 		bytes.HasSuffix(media, []byte("+json")) || bytes.HasPrefix(media, []byte("text/"))
 }
 
-// family is how a replica writes usage.
-func family(p *state.PoolView, r *state.ReplicaView) api.Family {
-	kind := r.Engine
-	if kind == state.EngineAuto || kind == "" {
-		kind = p.Spec.Engine
-	}
-	if kind == state.EngineAuto || kind == "" {
-		kind = r.Reading.Kind
-	}
-	switch kind {
-	case state.EngineLlamaCpp:
-		return api.LlamaCpp
-	case state.EngineAnthropic:
+// family is how the replica that answers writes usage: as its kind does in the API it is
+// asked in.
+func (r *request) family() api.Family {
+	switch {
+	case r.ask.Endpoint == api.Messages && r.native:
 		return api.Exclusive
+	case kindOf(&r.job.Pool().Spec, r.replica) == state.EngineLlamaCpp:
+		return api.LlamaCpp
 	}
 	return api.Inclusive
 }

@@ -334,8 +334,11 @@ type Explanation struct {
 // it or leaving a trace. Errors are *api.Error.
 func (c *Core) Explain(_ context.Context, path string, body []byte) (Explanation, error) {
 	ep := api.EndpointOf(path)
-	if ep == api.Models || ep == api.Other {
+	switch ep {
+	case api.Models, api.Other:
 		return Explanation{}, api.NotFound()
+	case api.Count:
+		ep = api.Messages
 	}
 	r, err := api.Parse(ep, body)
 	if err != nil {

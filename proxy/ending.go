@@ -88,14 +88,14 @@ func (r *request) brokeOff() {
 
 // account reads what the engine said of its use, and whether it failed in words.
 func (a *relay) account(res *Result) {
-	kind := family(a.r.job.Pool(), a.r.replica)
+	kind := a.r.family()
 	switch {
 	case a.stream:
 		if kind == api.LlamaCpp {
 			res.Usage, res.HasUsage = api.ParseTimings(a.framer.Timings())
 		}
 		if u := a.framer.Usage(); !res.HasUsage && u != nil {
-			res.Usage, res.HasUsage = api.ParseUsage(u, kind)
+			res.Usage, res.HasUsage = api.ParseStreamUsage(a.framer.StartUsage(), u, kind)
 		}
 		if e := a.framer.Error(); e != nil && res.Outcome == OutcomeServed {
 			res.Whole = false

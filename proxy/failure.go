@@ -90,7 +90,7 @@ func (r *request) rejected(status int) *failure {
 	r.x.resp.CopyTo(&f.head)
 	r.x.started = true // an error is not waited for as a first token is
 	body, err := readBounded(&r.x, r.s.limits.ErrorBytes)
-	if err != nil && status >= 500 && status != http.StatusServiceUnavailable || errors.Is(err, errClientGone) || errors.Is(err, errShutdown) {
+	if err != nil && status >= 500 && status != http.StatusServiceUnavailable && status != api.StatusOverloaded || errors.Is(err, errClientGone) || errors.Is(err, errShutdown) {
 		return r.unsent(err)
 	}
 	f.body = body
@@ -98,7 +98,7 @@ func (r *request) rejected(status int) *failure {
 		r.x.close() // read whole: the connection is good
 	}
 	switch {
-	case status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable:
+	case status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable || status == api.StatusOverloaded:
 		f.outcome, f.retry, f.reason = OutcomeBusy, true, "busy"
 		f.asked = retryAfter(f.head.Peek("Retry-After"), time.Now())
 		f.wait = max(f.asked, time.Second)
@@ -133,7 +133,7 @@ func unreadable(status int, wait time.Duration) *api.Error {
 	switch {
 	case status == http.StatusTooManyRequests:
 		return api.Overloaded("replicas_busy", wait)
-	case status == http.StatusServiceUnavailable:
+	case status == http.StatusServiceUnavailable || status == api.StatusOverloaded:
 		e := api.Unavailable("replicas_busy", wait)
 		e.Code, e.Message = "overloaded", "The replicas of this model are busy. Try again later."
 		return e

@@ -10,6 +10,7 @@ import (
 
 	"github.com/valyala/fasthttp"
 
+	"github.com/hearsay-llm/hearsay/proxy/api"
 	engines "github.com/hearsay-llm/hearsay/proxy/engine"
 	"github.com/hearsay-llm/hearsay/state"
 )
@@ -48,12 +49,21 @@ func asksWebSocket(h *fasthttp.RequestHeader) bool {
 	return false
 }
 
+// setID tells a client its request's id, by the name that its API's libraries look for, too.
+func setID(h *fasthttp.ResponseHeader, id string, shape api.Shape) {
+	h.Set("x-request-id", id)
+	if shape == api.Anthropic {
+		h.Set("request-id", id)
+	}
+}
+
 // upstreamFields are the client's headers that a replica gets. Everything else
 // stays here: credentials and cookies are not the engine's business, and
 // hop-by-hop headers end at each hop.
 var upstreamFields = []string{
 	"Accept", "Accept-Language", "User-Agent", "Idempotency-Key",
 	"Openai-Organization", "Openai-Project", "Openai-Beta",
+	"Anthropic-Version", "Anthropic-Beta",
 	"Traceparent", "Tracestate", "Baggage", "X-Session-Id",
 }
 
@@ -67,11 +77,18 @@ var downstreamFields = map[string]bool{
 	"x-should-retry": true, "warning": true, "deprecation": true, "sunset": true,
 }
 
-var downstreamPrefixes = []string{"x-ratelimit-", "ratelimit"}
+var downstreamPrefixes = []string{"x-ratelimit-", "ratelimit", "anthropic-ratelimit-"}
 
-// appendFields appends the header lines that go to a replica. rank is its
-// data-parallel rank, -1 for an engine with one; load asks for the engine's load.
-func appendFields(dst []byte, h *fasthttp.RequestHeader, id string, client net.Addr, key string, rank int, load bool) []byte {
+// recipient is what a replica's header lines depend on.
+type recipient struct {
+	key  string // its credential, "" for none
+	xKey bool   // it wants that as x-api-key
+	rank int    // data-parallel rank, -1 for an engine with one
+	load bool   // it is asked for its load
+}
+
+// appendFields appends the header lines that go to a replica.
+func appendFields(dst []byte, h *fasthttp.RequestHeader, id string, client net.Addr, to recipient) []byte {
 	line := func(name string, value []byte) {
 		dst = append(dst, name...)
 		dst = append(dst, ": "...)
@@ -100,14 +117,18 @@ func appendFields(dst []byte, h *fasthttp.RequestHeader, id string, client net.A
 	}
 	dst = appendHost(dst, client)
 	dst = append(dst, "\r\n"...)
-	if rank >= 0 {
-		line("X-Data-Parallel-Rank", strconv.AppendInt(nil, int64(rank), 10)) // vLLM, newer SGLang
+	if to.rank >= 0 {
+		line("X-Data-Parallel-Rank", strconv.AppendInt(nil, int64(to.rank), 10)) // vLLM, newer SGLang
 	}
-	if load {
+	if to.load {
 		dst = append(dst, engines.LoadRequestHeader+": "+engines.LoadRequestValue+"\r\n"...)
 	}
-	if key != "" {
-		line("Authorization", append([]byte("Bearer "), key...))
+	switch {
+	case to.key == "":
+	case to.xKey:
+		line("X-Api-Key", []byte(to.key))
+	default:
+		line("Authorization", append([]byte("Bearer "), to.key...))
 	}
 	return dst
 }

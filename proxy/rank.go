@@ -11,12 +11,15 @@ import (
 	"github.com/hearsay-llm/hearsay/state"
 )
 
-// kindOf is the engine behind a replica, as configured or as it was found to be.
-func kindOf(spec *state.PoolSpec, replica *state.ReplicaView) state.EngineKind {
-	if spec.Engine != "" && spec.Engine != state.EngineAuto {
-		return spec.Engine
+// kindOf is the kind of a replica's engine: as it was set for the replica or its pool,
+// else as it was found.
+func kindOf(spec *state.PoolSpec, r *state.ReplicaView) state.EngineKind {
+	for _, kind := range []state.EngineKind{r.Engine, spec.Engine, r.Reading.Kind} {
+		if kind != state.EngineAuto && kind != "" {
+			return kind
+		}
 	}
-	return replica.Reading.Kind
+	return state.EngineAuto
 }
 
 // addRank names the replica's rank in the body for SGLang, which older releases read

@@ -67,12 +67,19 @@ func (a *relay) watch() {
 	r := a.r
 	a.stream, r.x.stream = true, true
 	a.framer = framers.Get().(*sse.Framer)
-	if r.ask.N == 1 && (r.ask.Endpoint == api.Chat || r.ask.Endpoint == api.Completions) {
-		a.sink = r.job.Answer()
+	switch r.ask.Endpoint {
+	case api.Chat, api.Completions, api.Messages:
+		if r.ask.N == 1 {
+			a.sink = r.job.Answer()
+		}
 	}
 	opts := sse.Options{DropUsage: r.usage}
 	if a.sink != nil {
-		opts.OnData = func(payload []byte) { a.deltas.Read(payload, a.sink) }
+		read := a.deltas.Read
+		if r.native {
+			read = a.deltas.ReadEvent
+		}
+		opts.OnData = func(payload []byte) { read(payload, a.sink) }
 	}
 	a.framer.Reset(opts)
 }
@@ -156,7 +163,7 @@ func (a *relay) load() *failure {
 	if r.ask.N == 1 {
 		a.sink = r.job.Answer()
 	}
-	a.read = api.ReadResponse(b, family(r.job.Pool(), r.replica), a.sink)
+	a.read = api.ReadResponse(b, r.family(), a.sink)
 	if a.json && !a.read.Object {
 		return broken("bad_response", true)
 	}
@@ -300,7 +307,7 @@ func (a *relay) WriteTo(w io.Writer) (n int64, err error) {
 		a.failed = rerr
 	}
 	if a.stream && !errors.Is(a.failed, errClientGone) && a.framer.Between() && !a.torn && a.framer.Error() == nil {
-		write(a.farewell().AppendEvent(nil))
+		write(a.farewell().AppendEvent(nil, a.r.ask.Endpoint.Shape()))
 	}
 	return n, errBroken
 }

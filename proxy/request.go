@@ -36,6 +36,8 @@ type request struct {
 	debug bool
 	ws    bool // the client asks for WebSocket
 
+	native bool // the replica is asked in the client's API
+
 	ask    api.Request
 	body   []byte // as the client sent it, decoded; nil once an answer is relayed
 	job    *Job
@@ -65,7 +67,7 @@ func (r *request) answer(status int, contentType string, body []byte) {
 	if contentType != "" {
 		resp.Header.SetContentType(contentType)
 	}
-	resp.Header.Set("x-request-id", r.id)
+	setID(&resp.Header, r.id, r.ask.Endpoint.Shape())
 	resp.SetBodyRaw(body)
 	r.end(status)
 }

@@ -124,7 +124,7 @@ func (s *Server) expect(ctx *fasthttp.RequestCtx) int {
 // allowed is the methods a path takes, "" for a path that is not served.
 func allowed(path string) string {
 	switch ep := api.EndpointOf(path); {
-	case ep == api.Chat || ep == api.Completions || ep == api.Embeddings || api.PassedThrough(path):
+	case ep == api.Chat || ep == api.Completions || ep == api.Embeddings || ep == api.Messages || ep == api.Count || api.PassedThrough(path):
 		return postOnly
 	case ep == api.Models, path == "/livez", path == "/readyz", path == "/health":
 		return getOnly
@@ -281,15 +281,16 @@ func clearResponse(resp *fasthttp.Response) {
 	}
 }
 
-// writeError answers with an error in OpenAI's shape.
+// writeError answers with an error in the shape that goes with the path.
 func (s *Server) writeError(ctx *fasthttp.RequestCtx, id string, e *api.Error) {
 	ctx.Response.ResetBody()
 	ctx.Response.SetStatusCode(e.Status)
 	h := &ctx.Response.Header
 	h.SetContentType("application/json")
-	h.Set("x-request-id", id)
+	shape := api.EndpointOf(string(ctx.Path())).Shape()
+	setID(h, id, shape)
 	if n := e.RetryAfterSeconds(); n > 0 {
 		h.Set("Retry-After", strconv.Itoa(n))
 	}
-	ctx.Response.SetBodyRaw(e.AppendOpenAI(nil))
+	ctx.Response.SetBodyRaw(e.Append(nil, shape))
 }

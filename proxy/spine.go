@@ -44,6 +44,9 @@ func (r *request) admit(ep api.Endpoint) bool {
 		return false
 	}
 	r.ask, r.body = ask, body
+	if ep == api.Count && r.countHere() {
+		return false
+	}
 
 	var err error
 	r.job, err = r.s.core.Admit(&Ask{ID: r.id, Request: &r.ask, Body: body, Session: string(h.Peek("X-Session-Id"))})
@@ -89,6 +92,10 @@ func (r *request) upstreamPath() string {
 		return "/v1/completions"
 	case api.Embeddings:
 		return "/v1/embeddings"
+	case api.Messages:
+		return "/v1/messages"
+	case api.Count:
+		return "/v1/messages/count_tokens"
 	case api.Other:
 		return r.path
 	}
@@ -96,15 +103,19 @@ func (r *request) upstreamPath() string {
 }
 
 func (r *request) fields(dst []byte, spec *state.PoolSpec, replica *state.ReplicaView) []byte {
-	rank := -1
-	if spec.DPRanks > 1 {
-		rank = replica.Rank
+	to := recipient{
+		key: r.s.keys.of(spec), rank: -1, load: r.asksLoad(spec, replica),
+		xKey: r.native && kindOf(spec, replica) == state.EngineAnthropic,
 	}
-	return appendFields(dst, &r.ctx.Request.Header, r.id, r.ctx.RemoteAddr(), r.s.keys.of(spec), rank, r.asksLoad(spec, replica))
+	if spec.DPRanks > 1 {
+		to.rank = replica.Rank
+	}
+	return appendFields(dst, &r.ctx.Request.Header, r.id, r.ctx.RemoteAddr(), to)
 }
 
 // prepare makes the exchange with a replica, and what is sent to it.
 func (r *request) prepare(spec *state.PoolSpec, replica *state.ReplicaView, pool *connPool, bare bool) {
+	r.native = r.ask.Endpoint.Shape() == api.Anthropic && speaksMessages(spec, replica)
 	r.edit(spec, bare)
 	r.addRank(spec, replica)
 	r.out.body = splice(r.out.body[:0], r.body, r.edits)
@@ -133,7 +144,9 @@ func (r *request) edit(spec *state.PoolSpec, bare bool) {
 	if name := spec.UpstreamName(); name != r.ask.Model {
 		r.edits = r.ask.RenameModel(r.edits, name)
 	}
-	if !bare && r.ask.Endpoint != api.Other {
+	switch {
+	case bare, r.ask.Endpoint == api.Other, r.ask.Endpoint.Shape() == api.Anthropic:
+	default:
 		n := len(r.edits)
 		r.edits = r.ask.AskUsage(r.edits)
 		r.usage = len(r.edits) > n
@@ -184,7 +197,7 @@ func (r *request) begin(a *relay) {
 	resp.SetStatusCode(r.x.resp.StatusCode())
 	copyFields(&resp.Header, r.x.resp)
 	h := &resp.Header
-	h.Set("x-request-id", r.id)
+	setID(h, r.id, r.ask.Endpoint.Shape())
 	r.status = resp.StatusCode()
 	switch {
 	case a.whole:
@@ -207,7 +220,7 @@ func (r *request) begin(a *relay) {
 
 // streamFields are the headers of every stream's answer.
 func (r *request) streamFields(h *fasthttp.ResponseHeader) {
-	h.Set("x-request-id", r.id)
+	setID(h, r.id, r.ask.Endpoint.Shape())
 	h.Set("Cache-Control", "no-cache")
 	h.Set("X-Accel-Buffering", "no")
 	r.debugFields(h)
@@ -263,6 +276,11 @@ func (r *request) pass(f *failure) {
 		h.Set("Retry-After", seconds(f.wait))
 	}
 	r.debugFields(h)
+	if shape := r.ask.Endpoint.Shape(); !reads(shape, f.body) {
+		e := f.told()
+		r.answer(f.status, "application/json", e.Append(nil, shape))
+		return
+	}
 	r.answer(f.status, string(f.head.ContentType()), f.body)
 }
 

@@ -18,7 +18,7 @@ import (
 
 // policies, engines and actuators are the names a file may use.
 var (
-	engines   = []string{"auto", "vllm", "sglang", "llamacpp", "openai"}
+	engines   = []string{"auto", "vllm", "sglang", "llamacpp", "openai", "anthropic"}
 	actuators = []string{"dry_run", "process"}
 	roles     = []string{string(state.RoleBoth)}
 )
@@ -217,7 +217,7 @@ func (p *PoolConfig) validateRanks(v *faults, at string) {
 	case p.DPRanks < 1 || p.DPRanks > maxRanks:
 		v.add(at+".dp_ranks", "is %d: 1 to %d", p.DPRanks, maxRanks)
 	case p.DPRanks == 1:
-	case p.Engine == string(state.EngineLlamaCpp) || p.Engine == string(state.EngineOpenAI):
+	case p.Engine == string(state.EngineLlamaCpp) || p.Engine == string(state.EngineOpenAI) || p.Engine == string(state.EngineAnthropic):
 		v.add(at+".dp_ranks", "is %d: engine %s has no data-parallel ranks, use 1", p.DPRanks, p.Engine)
 	case p.Scale.Actuator != "dry_run":
 		v.add(at+".dp_ranks", "is %d: pools with several ranks behind a URL can't be scaled by the %s actuator, use dry_run", p.DPRanks, p.Scale.Actuator)

@@ -55,11 +55,31 @@ func (e *Error) AppendAnthropic(dst []byte) []byte {
 	return append(dst, '}', '}')
 }
 
-// AppendEvent appends the error as an event of a stream that has begun: a data line with the OpenAI body. No [DONE]
-// belongs after it, since the stream did not end well.
-func (e *Error) AppendEvent(dst []byte) []byte {
+// Shape is the shape of an API's errors.
+type Shape uint8
+
+// The shapes.
+const (
+	OpenAI Shape = iota
+	Anthropic
+)
+
+// Append appends the error's body in a shape.
+func (e *Error) Append(dst []byte, shape Shape) []byte {
+	if shape == Anthropic {
+		return e.AppendAnthropic(dst)
+	}
+	return e.AppendOpenAI(dst)
+}
+
+// AppendEvent appends the error as an event of a stream that has begun: a data line with the body, and a name in
+// Anthropic's shape. No [DONE] belongs after it, since the stream did not end well.
+func (e *Error) AppendEvent(dst []byte, shape Shape) []byte {
+	if shape == Anthropic {
+		dst = append(dst, "event: error\n"...)
+	}
 	dst = append(dst, "data: "...)
-	dst = e.AppendOpenAI(dst)
+	dst = e.Append(dst, shape)
 	return append(dst, '\n', '\n')
 }
 
@@ -80,7 +100,7 @@ func (e *Error) anthropicType() string {
 		return "request_too_large"
 	case http.StatusTooManyRequests:
 		return "rate_limit_error"
-	case http.StatusServiceUnavailable:
+	case http.StatusServiceUnavailable, StatusOverloaded:
 		return "overloaded_error"
 	}
 	if e.Status < 500 {
@@ -97,6 +117,9 @@ func appendNullable(dst []byte, s string) []byte {
 }
 
 const invalidRequest = "invalid_request_error"
+
+// StatusOverloaded is what Anthropic's API answers when it has no room.
+const StatusOverloaded = 529
 
 // StatusClientClosed is the status recorded for requests whose client went away; nobody receives it.
 const StatusClientClosed = 499

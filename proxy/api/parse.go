@@ -75,7 +75,7 @@ func (p *parser) fieldOf(key []byte) field {
 	case fieldMaxOutputTokens, fieldReasoning, fieldInstructions, fieldPrevious, fieldConversation:
 		there = ep == Responses
 	case fieldSystem, fieldThinking:
-		there = ep == Messages
+		there = ep == Messages || ep == Count
 	}
 	if !there {
 		return fieldNone

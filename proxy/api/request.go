@@ -18,7 +18,8 @@ const (
 	Embeddings
 	Models
 	Responses // OpenAI's Responses: POST /v1/responses
-	Messages  // Anthropic's Messages: POST /v1/messages, and what counts their tokens
+	Messages  // Anthropic's Messages: POST /v1/messages
+	Count     // POST /v1/messages/count_tokens: how long a prompt of Messages is
 )
 
 // passedThrough are paths that replicas are asked at as clients name them. The list is
@@ -45,6 +46,10 @@ func EndpointOf(path string) Endpoint {
 		return Embeddings
 	case "/v1/models":
 		return Models
+	case "/v1/messages":
+		return Messages
+	case "/v1/messages/count_tokens":
+		return Count
 	}
 	if strings.HasPrefix(path, "/v1/models/") {
 		return Models
@@ -67,8 +72,18 @@ func (e Endpoint) String() string {
 		return "responses"
 	case Messages:
 		return "messages"
+	case Count:
+		return "count_tokens"
 	}
 	return "other"
+}
+
+// Shape is the shape in which errors are told: that of the API that a client speaks.
+func (e Endpoint) Shape() Shape {
+	if e == Messages || e == Count {
+		return Anthropic
+	}
+	return OpenAI
 }
 
 // Span is a part of the body: byte offsets, End exclusive. The zero Span is absent.

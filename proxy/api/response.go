@@ -15,12 +15,12 @@ type Response struct {
 	Usage    Usage
 	HasUsage bool
 	Choices  int    // elements of choices, or of data for embeddings
-	Finish   string // finish_reason of the first choice, "" for none
+	Finish   string // finish_reason of the first choice, or stop_reason; "" for none
 	Object   bool   // the body is a JSON object and nothing else
 	Error    bool   // the body holds an error object instead of an answer
 }
 
-// ReadResponse reads the body of a chat, completion or embedding answer. It never fails: what can't be read is absent.
+// ReadResponse reads the body of a chat, completion, embedding or Messages answer. It never fails: what can't be read is absent.
 // Where sink is not nil and the answer has exactly one choice, the choice's text and tool calls are passed to it; an
 // answer of several choices, or one the next turn can't be told from, breaks it.
 func ReadResponse(body []byte, family Family, sink AnswerSink) Response {
@@ -54,6 +54,12 @@ func ReadResponse(body []byte, family Family, sink AnswerSink) Response {
 			}
 		case "choices":
 			r.choices(&c, body, sink)
+		case "content":
+			r.blocks(&c, body, sink)
+		case "stop_reason":
+			if v := c.Skip(); v.Kind == scan.String {
+				r.Finish = string(v.Text(body, nil))
+			}
 		case "data":
 			r.Choices = elements(&c)
 		default:

@@ -28,6 +28,7 @@ var probes = []probe{
 	{state.EngineSGLang, "/get_server_info", sglangInfo},
 	{state.EngineLlamaCpp, "/props", llamaProps},
 	{state.EngineVLLM, "/version", vllmVersion},
+	{state.EngineAnthropic, "/v1/models", anthropicModels},
 	{state.EngineOpenAI, "/v1/models", anything},
 	{state.EngineOpenAI, "/health", anything},
 }
@@ -71,7 +72,7 @@ func (s *session) detect() (state.EngineKind, string, error) {
 	}
 	for i := range results {
 		r := &results[i]
-		if !r.ok || probes[i].kind == state.EngineOpenAI && (unanswered != nil || loading != nil) {
+		if !r.ok || generic(probes[i].kind) && (unanswered != nil || loading != nil) {
 			continue
 		}
 		return probes[i].kind, r.version, nil
@@ -88,6 +89,19 @@ func (s *session) detect() (state.EngineKind, string, error) {
 		}
 	}
 	return "", "", errNoEngine
+}
+
+// generic is a kind that other engines may be taken for.
+func generic(k state.EngineKind) bool { return k == state.EngineOpenAI || k == state.EngineAnthropic }
+
+// anthropicModels tells a page of models as Anthropic's API lists them.
+func anthropicModels(body []byte) (string, bool) {
+	var doc struct {
+		Object string `json:"object"`
+		More   *bool  `json:"has_more"`
+	}
+	err := json.Unmarshal(body, &doc)
+	return "", err == nil && doc.More != nil && doc.Object == ""
 }
 
 func anything([]byte) (string, bool) { return "", true }

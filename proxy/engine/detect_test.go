@@ -29,6 +29,8 @@ func TestKindIsToldByProbes(t *testing.T) {
 	f("a page for every path", state.EngineOpenAI, map[string]string{
 		"/version": "<html>", "/server_info": "<html>", "/get_server_info": "<html>", "/props": "<html>", "/v1/models": "<html>", "/health": "<html>",
 	})
+	f("anthropic", state.EngineAnthropic, map[string]string{"/v1/models": `{"data":[{"type":"model","id":"claude"}],"has_more":false,"first_id":"claude","last_id":"claude"}`})
+	f("a list of models", state.EngineOpenAI, map[string]string{"/v1/models": `{"object":"list","data":[],"has_more":false}`})
 	f("health alone", state.EngineOpenAI, map[string]string{"/health": ""})
 	f("nothing", "", map[string]string{})
 }

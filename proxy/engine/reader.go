@@ -170,13 +170,10 @@ func (s *session) read() {
 	for i := range s.ranks {
 		s.out = append(s.out, state.UnknownReading(s.ranks[i].ID))
 	}
-	kind := s.ranks[0].Engine
-	if kind == "" || kind == state.EngineAuto {
-		if s.p.kind == "" {
-			s.p.kind, s.p.version, s.err = s.detect()
-		}
-		kind = s.p.kind
+	if s.kind() == "" {
+		s.p.kind, s.p.version, s.err = s.detect()
 	}
+	kind := s.kind()
 	if kind != "" {
 		switch kind {
 		case state.EngineVLLM:
@@ -193,6 +190,18 @@ func (s *session) read() {
 	for i := range s.out {
 		s.finish(&s.out[i], kind)
 	}
+}
+
+// anthropicVersion is the version of Anthropic's API that is spoken.
+const anthropicVersion = "2023-06-01"
+
+// kind is the kind of engine: as it was set, or as it was found; "" while neither is
+// known.
+func (s *session) kind() state.EngineKind {
+	if k := s.ranks[0].Engine; k != "" && k != state.EngineAuto {
+		return k
+	}
+	return s.p.kind
 }
 
 // finish says of a reading how it went.
@@ -241,7 +250,12 @@ func (s *session) get(ctx context.Context, path string) (body []byte, date time.
 	if err != nil {
 		return nil, date, err
 	}
-	if k := s.rd.key(r.Pool); k != "" {
+	k := s.rd.key(r.Pool)
+	switch {
+	case s.kind() == state.EngineAnthropic:
+		req.Header.Set("X-Api-Key", k)
+		req.Header.Set("Anthropic-Version", anthropicVersion)
+	case k != "":
 		req.Header.Set("Authorization", "Bearer "+k)
 	}
 	resp, err := s.rd.client.Do(req)

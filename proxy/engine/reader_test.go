@@ -300,15 +300,19 @@ func TestAnsweredIsNotUnreachable(t *testing.T) {
 }
 
 func TestCredentialIsSent(t *testing.T) {
-	var got string
+	var got http.Header
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		got = r.Header.Get("Authorization")
+		got = r.Header
 		_, _ = w.Write([]byte(vllmText))
 	}))
 	defer srv.Close()
 	rd := NewReader(srv.Client(), func(pool string) string { return "key-of-" + pool })
 	rd.Read(t.Context(), []state.Replica{{ID: "a", Pool: "chat", URL: srv.URL, Engine: state.EngineVLLM}})
-	if got != "Bearer key-of-chat" {
-		t.Errorf("authorization: %q", got)
+	if got.Get("Authorization") != "Bearer key-of-chat" || got.Get("X-Api-Key") != "" {
+		t.Errorf("to vLLM: %v", got)
+	}
+	rd.Read(t.Context(), []state.Replica{{ID: "a", Pool: "chat", URL: srv.URL, Engine: state.EngineAnthropic}})
+	if got.Get("Authorization") != "" || got.Get("X-Api-Key") != "key-of-chat" || got.Get("Anthropic-Version") == "" {
+		t.Errorf("to Anthropic: %v", got)
 	}
 }

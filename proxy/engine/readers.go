@@ -277,7 +277,7 @@ func (s *session) readGeneric() error {
 		}
 		return err
 	}
-	if k := s.ranks[0].Engine; s.p.health == "" && (k == state.EngineOpenAI || k == state.EngineAnthropic) {
+	if s.p.health == "" && generic(s.ranks[0].Engine) {
 		return nil
 	}
 	return err

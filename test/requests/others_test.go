@@ -147,14 +147,3 @@ func TestB12Forms(t *testing.T) {
 		t.Errorf("%d calls", n)
 	}
 }
-
-// Anthropic's Messages have no route yet: a clean refusal.
-func TestB14MessagesHaveNoRoute(t *testing.T) {
-	g := one(t)
-	for _, path := range []string{"/v1/messages", "/v1/messages/count_tokens"} {
-		g.post(path, `{"model":"llama","max_tokens":5,"messages":[]}`, "x-api-key: k", "anthropic-version: 2023-06-01").refused(t, path, 404, "unknown_url")
-	}
-	if n := len(g.calls()); n != 0 {
-		t.Errorf("%d calls", n)
-	}
-}

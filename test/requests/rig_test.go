@@ -133,7 +133,7 @@ func startOn(t testing.TB, w wire, answers []func(*call) bool, opts ...option) *
 	}
 	c.Pools = []node.PoolConfig{p}
 	d := node.Deps{
-		Log: zerolog.New(&g.log).Level(zerolog.DebugLevel), Getenv: func(string) string { return "" },
+		Log: zerolog.New(&g.log).Level(zerolog.DebugLevel), Getenv: func(name string) string { return map[string]string{"KEY": "secret"}[name] },
 		Memory: consensus.NewMemory(), NoDate: true,
 	}
 	w.node(t, &c, &d)
