@@ -36,7 +36,8 @@ type request struct {
 	debug bool
 	ws    bool // the client asks for WebSocket
 
-	native bool // the replica is asked in the client's API
+	native bool        // the replica is asked in Anthropic's API
+	chat   *translated // what it is asked instead of a client's message; nil: as the client asks
 
 	ask    api.Request
 	body   []byte // as the client sent it, decoded; nil once an answer is relayed
@@ -164,6 +165,9 @@ func (r *request) abandon() {
 // releaseBody lets the prompt go: no other replica will need it.
 func (r *request) releaseBody() {
 	r.body, r.out, r.edits = nil, outgoing{}, nil
+	if r.chat != nil {
+		r.chat.body = nil
+	}
 	r.ctx.Request.ReleaseBody(64 << 10)
 	if r.conn != nil {
 		r.conn.freeBody()

@@ -37,7 +37,9 @@ var messageEvents = []string{
 }
 
 // speaks makes the pool one of Anthropic's API, with a credential.
-func speaks(p *node.PoolConfig) { p.Engine, p.APIKeyEnv, p.UpstreamModel = "anthropic", "KEY", "claude" }
+func speaks(p *node.PoolConfig) {
+	p.Engine, p.APIKeyEnv, p.UpstreamModel = "anthropic", "KEY", "claude"
+}
 
 // tokens are what the router counted.
 func (g *router) tokens() (input, cached, output float64) {
