@@ -68,10 +68,13 @@ func (e *Error) RetryAfterSeconds() int {
 	return int((e.RetryAfter + time.Second - 1) / time.Second)
 }
 
+// anthropicType is the type that Anthropic's API gives an error of this status.
 func (e *Error) anthropicType() string {
 	switch e.Status {
 	case http.StatusUnauthorized:
 		return "authentication_error"
+	case http.StatusPaymentRequired:
+		return "billing_error"
 	case http.StatusForbidden:
 		return "permission_error"
 	case http.StatusNotFound:
@@ -80,8 +83,10 @@ func (e *Error) anthropicType() string {
 		return "request_too_large"
 	case http.StatusTooManyRequests:
 		return "rate_limit_error"
-	case http.StatusServiceUnavailable:
+	case http.StatusServiceUnavailable, StatusOverloaded:
 		return "overloaded_error"
+	case http.StatusGatewayTimeout:
+		return "timeout_error"
 	}
 	if e.Status < 500 {
 		return "invalid_request_error"
@@ -97,6 +102,9 @@ func appendNullable(dst []byte, s string) []byte {
 }
 
 const invalidRequest = "invalid_request_error"
+
+// StatusOverloaded is Anthropic's status for an API that has too much to do.
+const StatusOverloaded = 529
 
 // StatusClientClosed is the status recorded for requests whose client went away; nobody receives it.
 const StatusClientClosed = 499
