@@ -88,10 +88,13 @@ func (e *Error) RetryAfterSeconds() int {
 	return int((e.RetryAfter + time.Second - 1) / time.Second)
 }
 
+// anthropicType is the type that Anthropic's API gives an error of this status.
 func (e *Error) anthropicType() string {
 	switch e.Status {
 	case http.StatusUnauthorized:
 		return "authentication_error"
+	case http.StatusPaymentRequired:
+		return "billing_error"
 	case http.StatusForbidden:
 		return "permission_error"
 	case http.StatusNotFound:
@@ -102,6 +105,8 @@ func (e *Error) anthropicType() string {
 		return "rate_limit_error"
 	case http.StatusServiceUnavailable, StatusOverloaded:
 		return "overloaded_error"
+	case http.StatusGatewayTimeout:
+		return "timeout_error"
 	}
 	if e.Status < 500 {
 		return "invalid_request_error"
