@@ -191,10 +191,7 @@ func (a *relay) passComments() []byte {
 		a.passed = a.framer.Comments()
 		return []byte(comment)
 	}
-	cut := len(a.ahead)
-	if !a.r.usage {
-		cut -= a.framer.Pending()
-	}
+	cut := len(a.ahead) - a.framer.Partial()
 	p := a.ahead[:cut]
 	a.passed = a.framer.Comments()
 	a.ahead = bytes.Clone(a.ahead[cut:])

@@ -77,7 +77,7 @@ func (a *relay) watch() {
 			a.sink = r.job.Answer()
 		}
 	}
-	opts := sse.Options{DropUsage: r.usage}
+	opts := sse.Options{DropUsage: r.usage, Model: r.shown}
 	if a.sink != nil {
 		read := a.deltas.Read
 		if r.native {
@@ -175,6 +175,9 @@ func (a *relay) load() *failure {
 		return r.unsent(err)
 	case r.chat != nil:
 		return broken("answer_too_long", false)
+	}
+	if r.shown != "" && r.chat == nil && !a.encoded {
+		a.ahead = api.Rename(b, r.shown)
 	}
 	if !a.whole {
 		a.keep(b)

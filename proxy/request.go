@@ -53,6 +53,7 @@ type request struct {
 	edits   []api.Edit
 	out     outgoing // as the replica gets it
 	usage   bool     // out asks for usage that the client did not ask for
+	shown   string   // what the answer must call the model, a JSON string; empty: as the replica does
 	replica *state.ReplicaView
 
 	status int

@@ -12,6 +12,7 @@ import (
 	"github.com/hearsay-llm/hearsay/proxy/api"
 	"github.com/hearsay-llm/hearsay/proxy/api/messages"
 	"github.com/hearsay-llm/hearsay/state"
+	"github.com/hearsay-llm/hearsay/state/prefix/scan"
 )
 
 // complete serves one request that goes to a replica, from its body to its answer.
@@ -141,10 +142,11 @@ func (r *request) hears() bool { return r.ask.Stream && r.ctx.Request.Header.IsH
 // edit notes what a replica must see differently; a bare body does not ask for
 // usage.
 func (r *request) edit(spec *state.PoolSpec, bare bool) {
-	r.edits, r.usage = r.edits[:0], false
+	r.edits, r.usage, r.shown = r.edits[:0], false, ""
 	ask, _ := r.sent()
 	if name := spec.UpstreamName(); name != ask.Model {
 		r.edits = ask.RenameModel(r.edits, name)
+		r.shown = string(scan.AppendQuoted(nil, ask.Model))
 	}
 	switch {
 	case bare, ask.Endpoint == api.Other, r.native:
