@@ -145,8 +145,12 @@ func (b *block) refuse(instead string) error {
 
 // blocks calls do with each block of content, an array. at is the place of the block the content is in, or of the
 // message.
-func blocks(content []byte, at place, do func(*block) error) error {
-	var b block
+// The block is valid during the call.
+func (w *writer) blocks(content []byte, at place, do func(*block) error) error {
+	b := &w.level[0]
+	if at.block >= 0 {
+		b = &w.level[1]
+	}
 	return elements(content, func(i int, raw []byte) error {
 		where := at
 		if where.block < 0 {
@@ -157,7 +161,7 @@ func blocks(content []byte, at place, do func(*block) error) error {
 		if err := b.read(where, raw); err != nil {
 			return err
 		}
-		return do(&b)
+		return do(b)
 	})
 }
 

@@ -81,26 +81,46 @@ func member(raw []byte, name string) []byte {
 	return value[0]
 }
 
-// appendAsString appends the text of a valid JSON value as the inner bytes of a JSON string. White space between tokens
-// is all that can need an escape beside quotes and backslashes.
+// appendAsString appends the text of a valid JSON value as the inner bytes of a JSON string. Beside quotes and backslashes
+// only white space between tokens can need an escape.
 func appendAsString(dst, raw []byte) []byte {
-	from := 0
-	for i, b := range raw {
-		var escape byte
-		switch b {
-		case '"', '\\':
-			escape = b
-		case '\n':
-			escape = 'n'
-		case '\r':
-			escape = 'r'
-		case '\t':
-			escape = 't'
-		default:
+	for inside := false; len(raw) > 0; {
+		n := scan.Plain(raw)
+		if inside {
+			dst = append(dst, raw[:n]...)
+		} else {
+			dst = appendTokens(dst, raw[:n])
+		}
+		if raw = raw[n:]; len(raw) == 0 {
+			break
+		}
+		if raw[0] == '"' {
+			dst, raw = append(dst, '\\', '"'), raw[1:]
+			inside = !inside
 			continue
 		}
-		dst = append(append(dst, raw[from:i]...), '\\', escape)
-		from = i + 1
+		// An escape, whose second byte may be a quote or a backslash itself.
+		dst = append(dst, '\\', '\\')
+		if raw = raw[1:]; len(raw) > 0 && (raw[0] == '"' || raw[0] == '\\') {
+			dst, raw = append(dst, '\\', raw[0]), raw[1:]
+		}
 	}
-	return append(dst, raw[from:]...)
+	return dst
+}
+
+// appendTokens is appendAsString for what is outside of strings.
+func appendTokens(dst, raw []byte) []byte {
+	for _, b := range raw {
+		switch b {
+		case '\n':
+			dst = append(dst, '\\', 'n')
+		case '\r':
+			dst = append(dst, '\\', 'r')
+		case '\t':
+			dst = append(dst, '\\', 't')
+		default:
+			dst = append(dst, b)
+		}
+	}
+	return dst
 }

@@ -145,7 +145,9 @@ func malformed(err error, at int) error {
 type writer struct {
 	dst  []byte
 	some bool // a message has been written
-	opts Options
+
+	level [2]block // the blocks being looked at: of a message, and inside one of its own
+	opts  Options
 }
 
 func (w *writer) str(s string) { w.dst = append(w.dst, s...) }

@@ -94,6 +94,9 @@ func TestRequest(t *testing.T) {
 	with(state.EngineLlamaCpp, goesOn, `{"role":"assistant","content":"The answer is ("}`, "")
 	with(state.EngineOpenAI, goesOn, `{"role":"assistant","content":"The answer is ("}`, "")
 	with(state.EngineVLLM, `"messages":[{"role":"assistant","content":[]}]`, `{"role":"assistant","content":""}`, "")
+	with(state.EngineVLLM, `"messages":[{"role":"assistant","content":""}]`, `{"role":"assistant","content":""}`, "")
+	with(state.EngineVLLM, `"messages":[{"role":"assistant","content":[{"type":"text","text":"a"},{"type":"text","text":""}]}]`, `{"role":"assistant","content":"a"}`, `"continue_final_message":true,"add_generation_prompt":false|`)
+	with(state.EngineVLLM, `"messages":[{"role":"assistant","content":"a"},{"role":"user","content":"b"}]`, `{"role":"assistant","content":"a"},{"role":"user","content":"b"}`, "")
 
 	// Everything else.
 	f(hi+`,"stream":true`, chat, `"stream":true`)

@@ -73,7 +73,7 @@ func (w *writer) instructions(at place, content []byte) error {
 		return err
 	}
 	some := false
-	err := blocks(content, at, func(b *block) error {
+	err := w.blocks(content, at, func(b *block) error {
 		if b.kind != textBlock {
 			return b.refuse("Only text can stand there.")
 		}
@@ -103,7 +103,7 @@ func (w *writer) user(at place, content []byte) error {
 	}
 	results, images, parts := 0, 0, 0
 	var only []byte // the only part's text
-	err := blocks(content, at, func(b *block) error {
+	err := w.blocks(content, at, func(b *block) error {
 		switch b.kind {
 		case resultBlock:
 			results++
@@ -157,11 +157,11 @@ func (w *writer) parts(at place, content []byte, images bool) error {
 		return nil
 	}
 	if images {
-		err := blocks(content, at, func(b *block) error {
+		err := w.blocks(content, at, func(b *block) error {
 			if b.kind != resultBlock {
 				return nil
 			}
-			return blocks(b.content, b.place, func(inner *block) error {
+			return w.blocks(b.content, b.place, func(inner *block) error {
 				if inner.kind != imageBlock {
 					return nil
 				}
@@ -172,7 +172,7 @@ func (w *writer) parts(at place, content []byte, images bool) error {
 			return err
 		}
 	}
-	return blocks(content, at, part)
+	return w.blocks(content, at, part)
 }
 
 // result writes a tool's message and counts the images in the result, which go into the user's message.
@@ -185,7 +185,7 @@ func (w *writer) result(b *block) (images int, err error) {
 	}
 	w.raw(inner(b.content)) // nothing for blocks
 	some := false
-	err = blocks(b.content, b.place, func(part *block) error {
+	err = w.blocks(b.content, b.place, func(part *block) error {
 		switch part.kind {
 		case textBlock:
 			if some {
@@ -207,13 +207,14 @@ func (w *writer) result(b *block) (images int, err error) {
 // assistant writes a message of the assistant; continued says whether it is one that could go on.
 func (w *writer) assistant(at place, content []byte) (continued bool, err error) {
 	if written, err := w.plain("assistant", at, content); written || err != nil {
-		return written, err
+		return len(inner(content)) > 0, err
 	}
 	var texts, thoughts, calls bool
-	err = blocks(content, at, func(b *block) error {
+	err = w.blocks(content, at, func(b *block) error {
 		switch b.kind {
 		case textBlock:
 			texts = true
+			continued = continued || len(inner(b.text)) > 0
 		case thinkingBlock:
 			thoughts = true
 		case callBlock:
@@ -253,12 +254,12 @@ func (w *writer) assistant(at place, content []byte) (continued bool, err error)
 		w.str("]")
 	}
 	w.str("}")
-	return texts && !calls, nil
+	return continued && !calls, nil
 }
 
 // each calls do with the blocks of a kind in content that has been read without a fault.
 func (w *writer) each(content []byte, kind blockKind, do func(*block)) {
-	_ = blocks(content, place{}, func(b *block) error {
+	_ = w.blocks(content, place{-1, -1, -1}, func(b *block) error {
 		if b.kind == kind {
 			do(b)
 		}
