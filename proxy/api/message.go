@@ -20,7 +20,8 @@ func (r *Response) blocks(c *scan.Cursor, doc []byte, sink AnswerSink) {
 	r.Choices = 1
 	to, ok := sink.(BlockSink)
 	for c.NextElem() {
-		if v := c.Skip(); ok {
+		v := c.Skip()
+		if r.Text += v.End - v.Start; ok {
 			to.AnswerItem(v.Raw(doc))
 		}
 	}
