@@ -143,6 +143,6 @@ func TestErrors(t *testing.T) {
 	f(400, `{"error":{"message":"`+long+`","type":"BadRequestError","code":400}}`, 400, "invalid_request_error", "prompt is too long: "+long)
 	f(400, `{"error":{"message":"m","code":"context_length_exceeded"}}`, 400, "invalid_request_error", "prompt is too long: m")
 	f(400, `{"error":{"message":"m","type":"exceed_context_size_error"}}`, 400, "invalid_request_error", "prompt is too long: m")
-	f(400, `{"error":{"message":"Prompt is too long"}}`, 400, "invalid_request_error", "Prompt is too long")
+	f(400, `{"error":{"message":"Prompt is too long","code":"context_length_exceeded"}}`, 400, "invalid_request_error", "Prompt is too long")
 	f(500, `{"error":{"message":"`+long+`"}}`, 502, "api_error", "The model's replica failed while answering. Try again.")
 }

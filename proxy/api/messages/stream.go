@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	// maxWaiting bounds what waits for the block before it, bytes.
+	// maxWaiting bounds what waits for a block before it, bytes.
 	maxWaiting = 4 << 20
 	// maxCalls bounds the calls of tools in one answer.
 	maxCalls = 1024
@@ -68,8 +68,8 @@ func (s *Stream) Ended() bool { return s.ended }
 // Failed is the error the stream ended with, nil if there was none.
 func (s *Stream) Failed() *api.Error { return s.failed }
 
-// Event appends the events for one chunk: the payload of an event of the engine's, its data lines joined by LF. An error
-// in it, or a payload that can't be read, ends the stream with an error event.
+// Event appends the events for one chunk: the payload of an event of the engine's, its data lines joined by LF, [DONE]
+// included. An error in it, or a payload that can't be read, ends the stream with an error event. payload is not kept.
 func (s *Stream) Event(dst, payload []byte) []byte {
 	payload = bytes.TrimSpace(payload)
 	switch {

@@ -102,7 +102,7 @@ func TestStream(t *testing.T) {
 	}
 	f([]string{delta(`"role":"assistant","content":""`), delta(`"content":"h\u00e9"`), delta(`"content":" \ud83c"`), finish("stop"), total, done},
 		start, begun(0, isText), said(0, `h\u00e9`), said(0, ` \ud83c`), ended(0), stopped("end_turn"), stop)
-	f([]string{delta(`"content":null`), finish("length"), total, done, delta(`"content":"late"`)}, start, stopped("max_tokens"), stop)
+	f([]string{delta(`"content":null`), finish("length"), total, delta(""), done, delta(`"content":"late"`)}, start, stopped("max_tokens"), stop)
 
 	// Usage that comes early, in every chunk, or never.
 	f([]string{`{"id":"i","choices":[{"index":0,"delta":{"content":"a"}}],"usage":{"prompt_tokens":9,"completion_tokens":1}}`, finish("stop"), total, total, done},
@@ -132,6 +132,12 @@ func TestStream(t *testing.T) {
 		start, begun(0, isCall0), input(0, `{\"a\":1}`), ended(0), stopped("tool_use"), stop)
 	f([]string{calls(0, call0), calls(0, arguments(`{\"a`)), finish("length"), total, done}, start, begun(0, isCall0), input(0, `{\"a`), ended(0), stopped("max_tokens"), stop)
 
+	// A placeholder is no end, nor is what is no object: the next call waits.
+	f([]string{calls(0, strings.Replace(call0, `""`, `"{}"`, 1)), calls(0, arguments(` `)), calls(0, arguments(`{\"a\":`)), calls(1, call1), calls(0, arguments(`1}`)), finish("tool_calls"), total, done},
+		start, begun(0, isCall0), input(0, `{\"a\":`), input(0, `1}`), ended(0), begun(1, isCall1), input(1, `{}`), ended(1), stopped("tool_use"), stop)
+	f([]string{calls(0, call0), calls(0, arguments(`[1]`)), calls(1, call1), calls(0, arguments(`,2`)), finish("tool_calls"), total, done},
+		start, begun(0, isCall0), input(0, `[1]`), input(0, `,2`), ended(0), begun(1, isCall1), input(1, `{}`), ended(1), stopped("tool_use"), stop)
+
 	// Names that come late, ids that never come, numbers that are all the same or none.
 	f([]string{calls(0, `"id":"c0"`), calls(0, arguments(`{`)), calls(0, `"function":{"name":"f","arguments":"}"}`), finish("tool_calls"), total, done},
 		start, begun(0, isCall0), input(0, `{}`), ended(0), stopped("tool_use"), stop)
@@ -141,6 +147,10 @@ func TestStream(t *testing.T) {
 		start, begun(0, isCall0), input(0, `{ }`), ended(0), begun(1, isCall1), input(1, `{  }`), ended(1), stopped("tool_use"), stop)
 	f([]string{delta(`"tool_calls":[{"id":"c0","function":{"name":"f","arguments":"{ }"}},{"id":"c1","function":{"name":"g","arguments":"{  }"}}]`), finish("tool_calls"), total, done},
 		start, begun(0, isCall0), input(0, `{ }`), ended(0), begun(1, isCall1), input(1, `{  }`), ended(1), stopped("tool_use"), stop)
+
+	f([]string{delta(`"tool_calls":[{"function":{"name":"f","arguments":"{ }"}}]`), delta(`"tool_calls":[{"function":{"name":"g","arguments":"{  }"}}]`), finish("tool_calls"), total, done},
+		start, begun(0, `"type":"tool_use","id":"toolu_i_0","name":"f","input":{}`), input(0, `{ }`), ended(0),
+		begun(1, `"type":"tool_use","id":"toolu_i_1","name":"g","input":{}`), input(1, `{  }`), ended(1), stopped("tool_use"), stop)
 
 	// Endings.
 	f([]string{`{"id":"i","choices":[{"index":0,"delta":{"content":"a"},"finish_reason":"stop"}]}`, total, "end"}, start, begun(0, isText), said(0, "a"), ended(0), stopped("end_turn"), stop)
