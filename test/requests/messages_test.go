@@ -171,7 +171,7 @@ func TestNextTurnOfMessages(t *testing.T) {
 	quoted, err := json.Marshal(input)
 	must(t, err)
 	whole := `[{"type":"text","text":"` + long + `"},{"type":"tool_use","id":"t1","name":"find","input":` + input + `}]`
-	pieces := []string{messageEvents[0], messageEvents[1]}
+	pieces := []string{messageEvents[0], named("content_block_start", `,"index":9,"content_block":{"type":"thinking","thinking":""}`), named("content_block_delta", `,"index":9,"delta":{"type":"thinking_delta","thinking":"hm"}`), named("content_block_stop", `,"index":9`), messageEvents[1]}
 	for i := 0; i < len(long); i += 200 {
 		pieces = append(pieces, named("content_block_delta", `,"index":0,"delta":{"type":"text_delta","text":"`+cutAt(long, i, i+200)+`"}`))
 	}
