@@ -146,7 +146,7 @@ func (l *Loop) Note(r state.Reading, now time.Time) {
 
 // Reasons why a cache is gone.
 const (
-	reasonFirst    = "process start" // read for the first time: what is older is of another process
+	reasonFirst    = "process start" // read for the first time: what is older is of another process, and no loss
 	reasonRestart  = "engine restarted"
 	reasonCounters = "counters went backwards"
 	reasonCleared  = "prefix cache counters went backwards"
@@ -200,6 +200,8 @@ func (s *seen) take(r *state.Reading, at time.Time, slowest time.Duration) (befo
 		if r.Started > 0 && r.Uptime >= 0 {
 			return at.Add(-r.Uptime - firstSlack), reasonFirst
 		}
+	case last.at.IsZero(): // it was waited for: nobody had read what it may have held
+		return last.lost, reasonFirst
 	case restarted:
 		if r.Uptime < 0 {
 			return at, reasonRestart // when is not known: rather too much is forgotten than too little
