@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
 	"github.com/hearsay-llm/hearsay/test/replay"
 	"github.com/hearsay-llm/hearsay/test/traces"
@@ -86,14 +85,19 @@ func runReplay(cmd *cobra.Command, f *replayFlags) error {
 	defer closer()
 	f.cfg.Source, f.cfg.Name = src, f.trace
 	f.cfg.IgnoreEOS = true
-	if !f.quiet {
+	line := newLiveLine(os.Stderr)
+	switch {
+	case f.quiet:
+	case line != nil:
+		f.cfg.Observe = func(s replay.Snapshot) { line.show(s.Fit) }
+	default:
 		f.cfg.Progress = os.Stderr
-		f.cfg.ProgressLive = term.IsTerminal(int(os.Stderr.Fd()))
 	}
 	if err := f.cfg.Validate(); err != nil {
 		return asFlags(cmd, err)
 	}
 	report, err := replay.Run(cmd.Context(), f.cfg)
+	line.end()
 	if err != nil {
 		return err
 	}
