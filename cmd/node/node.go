@@ -2,11 +2,13 @@ package node
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"os"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -211,7 +213,11 @@ func (n *Node) newConsole() (err error) {
 func (n *Node) listen(key, addr string) (net.Listener, error) {
 	ln, err := n.deps.Listen("tcp", addr)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w: free the address or choose another (in the file, by HEARSAY_%s, or by %s of serve)", key, err, envName(key), flagOf(key))
+		mend := "free the address or choose another"
+		if errors.Is(err, syscall.EADDRNOTAVAIL) {
+			mend = "this machine has no such address: choose one that it has"
+		}
+		return nil, fmt.Errorf("%s: %w: %s (in the file, by HEARSAY_%s, or by %s of serve)", key, err, mend, envName(key), flagOf(key))
 	}
 	n.closers = append(n.closers, func() { _ = ln.Close() })
 	return ln, nil
