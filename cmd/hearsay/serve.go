@@ -35,6 +35,9 @@ replicas:
 
   hearsay serve --replica http://127.0.0.1:8000 --model llama-3.1-8b
 
+The replicas of --replica are one pool, called default; clients may ask for its model by
+the name default too.
+
 Flags win over the environment (HEARSAY_SECTION_KEY: HEARSAY_NODE_NAME for node.name),
 and that over the file. Keys: docs/configure.md.`,
 		Args: positional,

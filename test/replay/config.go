@@ -66,13 +66,13 @@ type Config struct {
 	Warmup time.Duration
 	SLO    SLO
 
-	APIKey       string // sent as bearer token
-	Debug        bool   // asks routers for pick headers, for figures per replica and of predicted hits
-	SendSession  bool   // sends x-session-id for requests of a session
-	IgnoreEOS    bool   // asks for exactly the trace's output tokens, where the engine knows ignore_eos
-	Name         string // of the trace, for the report
-	Expect       Expect
-	Progress     io.Writer // where a line of progress is written every 5 s; nil means nowhere
+	APIKey      string // sent as bearer token
+	Debug       bool   // asks routers for pick headers, for figures per replica and of predicted hits
+	SendSession bool   // sends x-session-id for requests of a session
+	IgnoreEOS   bool   // asks for exactly the trace's output tokens, where the engine knows ignore_eos
+	Name        string // of the trace, for the report
+	Expect      Expect
+	Progress    io.Writer // where a line of progress is written every 5 s; nil means nowhere
 	// Observe is called from one goroutine with every line of progress, or four times a second without Progress, and at the
 	// end. nil means not.
 	Observe func(Snapshot)
