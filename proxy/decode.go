@@ -55,8 +55,8 @@ func (r *request) readBody() ([]byte, *api.Error) {
 
 // encodingOf is the one encoding that a body comes in, "" for none.
 func encodingOf(h *fasthttp.RequestHeader) (string, *api.Error) {
-	if len(h.PeekAll("Content-Encoding")) > 1 {
-		return "", api.UnsupportedMedia("Content-Encoding")
+	if all := h.PeekAll("Content-Encoding"); len(all) > 1 {
+		return "", api.UnsupportedMedia("Content-Encoding", string(bytes.Join(all, []byte(", "))))
 	}
 	switch enc := string(bytes.ToLower(bytes.TrimSpace(h.ContentEncoding()))); enc {
 	case "", "identity":
@@ -66,7 +66,7 @@ func encodingOf(h *fasthttp.RequestHeader) (string, *api.Error) {
 	case "deflate", "br", "zstd":
 		return enc, nil
 	}
-	return "", api.UnsupportedMedia("Content-Encoding")
+	return "", api.UnsupportedMedia("Content-Encoding", string(h.ContentEncoding()))
 }
 
 // inflate reads one zlib stream, which is what deflate means in HTTP, and nothing

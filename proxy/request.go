@@ -186,12 +186,12 @@ func mediaOf(ep api.Endpoint, contentType []byte) (boundary string, _ *api.Error
 	if ep == api.Other && string(media) == "multipart/form-data" {
 		_, p, err := mime.ParseMediaType(string(contentType))
 		if err != nil || p["boundary"] == "" {
-			return "", api.UnsupportedMedia("Content-Type")
+			return "", api.UnsupportedMedia("Content-Type", string(contentType))
 		}
 		return p["boundary"], nil
 	}
 	if string(media) != "application/json" && !bytes.HasSuffix(media, []byte("+json")) {
-		return "", api.UnsupportedMedia("Content-Type")
+		return "", api.UnsupportedMedia("Content-Type", string(contentType))
 	}
 	for p := range bytes.SplitSeq(params, []byte(";")) {
 		k, v, _ := bytes.Cut(p, []byte("="))
@@ -200,7 +200,7 @@ func mediaOf(ep api.Endpoint, contentType []byte) (boundary string, _ *api.Error
 		}
 		v = bytes.Trim(bytes.TrimSpace(v), `"`)
 		if !equalFold(v, "utf-8") && !equalFold(v, "utf8") && !equalFold(v, "us-ascii") {
-			return "", api.UnsupportedMedia("charset")
+			return "", api.UnsupportedMedia("charset", string(v))
 		}
 	}
 	return "", nil

@@ -65,7 +65,11 @@ kind none. Kinds:
 				cfg.Kind, cfg.Model, cfg.KVTokens, cfg.Profile, cfg.Speed, ln.Addr())
 			ctx, cancel := withParent(cmd.Context(), parent)
 			defer cancel()
-			return enginesim.New(cfg).Serve(ctx, ln)
+			err = enginesim.New(cfg).Serve(ctx, ln)
+			if err == nil {
+				fmt.Fprintln(os.Stderr, "stopped")
+			}
+			return err
 		},
 	}
 	f := cmd.Flags()

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -29,14 +30,17 @@ type explained struct {
 	TTFT          time.Duration `json:"ttft_ns"`
 	Observed      time.Duration `json:"observed_ttft_ns"`
 	Refused       string        `json:"refused"`
-	Candidates    []struct {
-		Replica       string             `json:"replica"`
-		MatchedTokens int                `json:"matched_tokens"`
-		Score         float64            `json:"score"`
-		Excluded      string             `json:"excluded"`
-		Despite       string             `json:"despite"`
-		Terms         map[string]float64 `json:"terms"`
-	} `json:"candidates"`
+	Candidates    []candidate   `json:"candidates"`
+}
+
+// candidate is one replica of an explanation.
+type candidate struct {
+	Replica       string             `json:"replica"`
+	MatchedTokens int                `json:"matched_tokens"`
+	Score         float64            `json:"score"`
+	Excluded      string             `json:"excluded"`
+	Despite       string             `json:"despite"`
+	Terms         map[string]float64 `json:"terms"`
 }
 
 // termColumn is a column of explain's table.
@@ -113,6 +117,9 @@ Why the replica was chosen:
 		Args: positional,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			req := map[string]any{}
+			if !strings.HasPrefix(path, "/") {
+				return usageError{fmt.Errorf("--path: %q is no path: write /%s", path, path)}
+			}
 			switch {
 			case file != "" && len(args) == 0:
 				body, err := readInput(file)
@@ -238,6 +245,15 @@ func (e *explained) print(w io.Writer, o outputFlag) error {
 		head = append(head, x.head)
 	}
 	t := newTable(append(head, "excluded")...)
+	slices.SortStableFunc(e.Candidates, func(a, b candidate) int { // the lowest score is the best
+		if out := (a.Excluded != ""); out != (b.Excluded != "") {
+			if out {
+				return 1
+			}
+			return -1
+		}
+		return cmp.Compare(a.Score, b.Score)
+	})
 	for _, c := range e.Candidates {
 		row := []any{c.Replica, fmt.Sprintf("%.1f", c.Score), c.MatchedTokens}
 		for _, x := range terms {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/hearsay-llm/hearsay/state/prefix/scan"
@@ -199,11 +200,12 @@ func BodyTooLarge(limit int64) *Error {
 	}
 }
 
-// UnsupportedMedia is 415 for a content type, charset or encoding that is not understood; what names it.
-func UnsupportedMedia(what string) *Error {
+// UnsupportedMedia is 415 for a content type, charset or encoding that is not understood; what names it, and got is what
+// came. A long one is cut in the message.
+func UnsupportedMedia(what, got string) *Error {
 	return &Error{
 		Status: http.StatusUnsupportedMediaType, Type: invalidRequest, Code: "unsupported_media_type", Reason: "unsupported_media",
-		Message: "The request's " + what + " is not supported. Send application/json in UTF-8.",
+		Message: "The request's " + what + " '" + strings.ToValidUTF8(shorten(got), "?") + "' is not supported. Send application/json in UTF-8.",
 	}
 }
 
