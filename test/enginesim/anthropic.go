@@ -17,8 +17,8 @@ const (
 	requestIDHeader = "Request-Id"
 )
 
-// anthropicVersions are what anthropic-version may be.
-var anthropicVersions = []string{"2023-06-01", "2023-01-01"}
+// anthropicVersions are what anthropic-version may be, the newest first.
+var anthropicVersions = []string{"2026-10-21", "2023-06-01", "2023-01-01"}
 
 // messagesPaths are those of the Messages API, which engines have too.
 func (e *Engine) messagesPaths(handle route) {
@@ -39,21 +39,28 @@ func (e *Engine) identify(w http.ResponseWriter) {
 	}
 }
 
-// admit checks the headers that Anthropic requires. The key may be any.
+// admit checks the headers that Anthropic requires. The key may be any, and come in
+// either header: Anthropic's libraries for Python from 2 on and Node from 1 on send it
+// as a bearer token, older ones and Go's as x-api-key.
 func (e *Engine) admit(r *http.Request) *apiError {
 	if e.cfg.Kind != Anthropic {
 		return nil
 	}
 	version := r.Header.Get("Anthropic-Version")
 	switch {
-	case r.Header.Get("X-Api-Key") == "":
-		return &apiError{status: http.StatusUnauthorized, message: "x-api-key header is required"}
+	case r.Header.Get("X-Api-Key") == "" && !bearer(r):
+		return &apiError{status: http.StatusUnauthorized, message: "x-api-key or Authorization header is required"}
 	case version == "":
 		return badRequest("anthropic-version: header is required")
 	case !slices.Contains(anthropicVersions, version):
 		return badRequest("anthropic-version: %q is not a valid version", version)
 	}
 	return nil
+}
+
+func bearer(r *http.Request) bool {
+	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+	return strings.EqualFold(scheme, "bearer") && strings.TrimSpace(token) != ""
 }
 
 // modelInfo is a model as Anthropic lists it.

@@ -23,7 +23,7 @@ var messageFields = []string{
 	"model", "messages", "max_tokens", "cache_control", "compaction", "container", "context_management", "diagnostics",
 	"fallback_credit_token", "fallbacks", "inference_geo", "mcp_servers", "metadata", "output_config", "output_format",
 	"service_tier", "speed", "stop_sequences", "stream", "system", "temperature", "thinking", "tool_choice", "tools",
-	"top_k", "top_p",
+	"top_k", "top_p", "user_profile_id", "workspace_id",
 }
 
 // messages is the endpoint of POST /v1/messages.
