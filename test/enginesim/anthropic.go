@@ -17,9 +17,6 @@ const (
 	requestIDHeader = "Request-Id"
 )
 
-// anthropicVersions are what anthropic-version may be, the newest first.
-var anthropicVersions = []string{"2026-10-21", "2023-06-01", "2023-01-01"}
-
 // messagesPaths are those of the Messages API, which engines have too.
 func (e *Engine) messagesPaths(handle route) {
 	handle(http.MethodPost, messagesPath, e.ranked(func(e *Engine) http.HandlerFunc { return e.inference(e.messages) }))
@@ -39,10 +36,10 @@ func (e *Engine) identify(w http.ResponseWriter) {
 	}
 }
 
-// admit checks the headers that Anthropic requires. The key may be any, and come in
-// either header: Anthropic's libraries for Python from 2 on and Node from 1 on send it
-// as a bearer token, older ones and Go's as x-api-key.
-func (e *Engine) admit(r *http.Request) *apiError {
+// admit checks the headers that Anthropic requires, and a body, if there is one, by the
+// rules of the version. The key may be any, and come in either header: the libraries
+// that send version2026 have it as a bearer token, older ones as x-api-key.
+func (e *Engine) admit(r *http.Request, body []byte) *apiError {
 	if e.cfg.Kind != Anthropic {
 		return nil
 	}
@@ -54,6 +51,8 @@ func (e *Engine) admit(r *http.Request) *apiError {
 		return badRequest("anthropic-version: header is required")
 	case !slices.Contains(anthropicVersions, version):
 		return badRequest("anthropic-version: %q is not a valid version", version)
+	case version == version2026 && body != nil:
+		return checkVersion2026(body)
 	}
 	return nil
 }
@@ -93,7 +92,7 @@ const (
 // anthropicModels answers a page of models: limit of them, after after_id or before
 // before_id.
 func (e *Engine) anthropicModels(w http.ResponseWriter, r *http.Request) {
-	if err := e.admit(r); err != nil {
+	if err := e.admit(r, nil); err != nil {
 		e.writeError(w, r, err)
 		return
 	}
@@ -133,7 +132,7 @@ func (e *Engine) anthropicModels(w http.ResponseWriter, r *http.Request) {
 }
 
 func (e *Engine) anthropicModel(w http.ResponseWriter, r *http.Request) {
-	err := e.admit(r)
+	err := e.admit(r, nil)
 	id := strings.TrimPrefix(r.URL.Path, modelsPath+"/")
 	if err == nil {
 		for _, m := range e.modelInfos() {

@@ -67,6 +67,41 @@ func TestMessageErrors(t *testing.T) {
 	f(Anthropic, "body too large", basic+`,"system":"`+strings.Repeat("x", 5000)+`"}`, 413, "request_too_large", "too large")
 }
 
+// What only the older version of the API takes.
+func TestAnthropicVersions(t *testing.T) {
+	bubble(t, kindConfig(Anthropic), func(t *testing.T, s *sim) {
+		f := func(body, refusal string) {
+			t.Helper()
+			for _, path := range []string{messagesPath, countTokensPath} {
+				for version, want := range map[string]int{version2023: 200, version2026: 400} {
+					if refusal == "" {
+						want = 200
+					}
+					got, b := s.post(path, body, "x-api-key", "k", "anthropic-version", version)
+					if got != want || want == 400 && !strings.Contains(b, refusal) {
+						t.Errorf("%s %s: %d %s", version, body, got, b)
+					}
+				}
+			}
+		}
+		ask := func(messages, more string) string {
+			return `{"model":"m","max_tokens":1,"messages":[` + messages + `]` + more + `}`
+		}
+		const hi = `{"role":"user","content":"hi"}`
+		f(ask(hi, ``), "")
+		f(ask(hi, `,"temperature":1`), "temperature: Extra inputs are not permitted")
+		f(ask(hi, `,"top_p":null`), "top_p: Extra inputs are not permitted")
+		f(ask(hi, `,"top_k":5`), "top_k: Extra inputs are not permitted")
+		const document = `{"type":"document","source":{"type":"text","media_type":"text/plain","data":"x"}}`
+		f(ask(`{"role":"user","content":[`+document+`]}`, ``), "")
+		f(ask(hi+`,{"role":"assistant","content":[`+document+`]}`, ``), "assistant")
+		f(ask(`{"role":"user","content":[{"type":"text","text":"x","citations":[]}]}`, ``), "")
+		f(ask(`{"role":"user","content":[{"type":"text","text":"x","citations":[{"type":"char_location"}]}]}`, ``), "citations")
+		f(ask(`{"role":"user","content":[{"type":"search_result","content":[{"type":"text","text":"x","citations":[{}]}]}]}`, ``), "citations")
+		f(ask(hi+`,{"role":"assistant","content":[{"type":"text","text":"x","citations":[{}]}]}`, ``), "")
+	})
+}
+
 // What engines ignore they ignore here.
 func TestUnknownMessageFields(t *testing.T) {
 	for _, kind := range []Kind{VLLM, SGLang} {
@@ -204,6 +239,7 @@ func TestAnthropicPathsAndHeaders(t *testing.T) {
 		}
 		f(200, "", "Authorization", "Bearer k", "anthropic-version", "2023-06-01")
 		f(200, "", "x-api-key", "k", "anthropic-version", "2023-01-01")
+		f(200, "", "Authorization", "bearer k", "anthropic-version", "2026-10-21")
 	})
 }
 

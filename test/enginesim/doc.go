@@ -28,7 +28,8 @@
 //     renders to the tokens of the equal chat completion (see messagePrompt), so both
 //     share the cache. Usage leaves out what came from the cache. That is vLLM since
 //     mid 2026 (the path since 0.11.1, counting since early 2026) and SGLang since mid
-//     2026 (both paths since 0.5.9 or 0.5.10); older ones counted it as input.
+//     2026 (both paths since early 2026); older ones counted it as input. The kind
+//     anthropic knows API versions 2023-06-01 and 2026-10-21.
 //   - Failure, on command: see Fault.
 //
 // # What it does not imitate
@@ -43,7 +44,10 @@
 //     are not checked, no rate is limited, nothing but fields is validated (a result
 //     need not follow its call), no tool runs at the server, and a prompt that ends
 //     with the assistant's words is not continued. max_tokens is the length of an
-//     answer unless Config.DrawUnderLimit.
+//     answer unless Config.DrawUnderLimit. Only the rules of version 2026-10-21 that
+//     concern sampling, documents and citations are known here.
+//   - vLLM's errors of validation, which have the OpenAI API's shape on /v1/messages
+//     too. Here every error there has Anthropic's.
 //   - Blocks become shareable when the step that computes them ends. vLLM lets a
 //     request scheduled later in the same step share them as well.
 //   - Draft tokens, pipelining of steps, CPU offload, sliding windows, priorities,

@@ -51,7 +51,7 @@ func (e *Engine) inference(of func() endpoint) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		body, apiErr := e.readBody(w, r)
 		if apiErr == nil {
-			apiErr = e.admit(r)
+			apiErr = e.admit(r, body)
 		}
 		rec := &RequestRecord{
 			XRequestID: r.Header.Get("X-Request-Id"), Path: r.URL.Path, Arrival: time.Now(), Outcome: OutcomeActive,

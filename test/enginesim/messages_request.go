@@ -140,9 +140,9 @@ func (r *request) readThinking(v gjson.Result) (err *apiError) {
 		r.thinking, err = integer("thinking.enabled.budget_tokens", v.Get("budget_tokens"), 1)
 	case "adaptive":
 		r.thinking = -1
-	case "disabled":
+	case "disabled", "between_tools": // there are no calls to think between
 	default:
-		return badRequest("thinking.type: Input should be 'enabled', 'adaptive' or 'disabled'")
+		return badRequest("thinking.type: Input should be 'enabled', 'adaptive', 'between_tools' or 'disabled'")
 	}
 	return err
 }
@@ -192,10 +192,9 @@ func (r *request) chooseTool(choice gjson.Result) *apiError {
 // countTokens answers how long a request's prompt is. It is no inference: nothing is
 // scheduled, and the record doesn't have it.
 func (e *Engine) countTokens(w http.ResponseWriter, r *http.Request) {
-	err := e.admit(r)
-	var body []byte
+	body, err := e.readBody(w, r)
 	if err == nil {
-		body, err = e.readBody(w, r)
+		err = e.admit(r, body)
 	}
 	var req *request
 	if err == nil {
