@@ -15,6 +15,7 @@ const (
 	formatChat formatKind = iota
 	formatText
 	formatEmbedding
+	formatMessage // see messageForm
 )
 
 // format writes the bodies and stream events of one answer. The fields that do
@@ -30,8 +31,7 @@ type format struct {
 }
 
 func newFormat(kind formatKind, cfg Config, rec *RequestRecord, req *request) *format {
-	id, _ := json.Marshal(rec.ID)
-	model, _ := json.Marshal(rec.Model)
+	id, model := jsonString(rec.ID), jsonString(rec.Model)
 	head := func(prefix, object string) []byte {
 		b := append([]byte(prefix), `{"id":`...)
 		b = append(b, id...)
@@ -41,8 +41,11 @@ func newFormat(kind formatKind, cfg Config, rec *RequestRecord, req *request) *f
 		return append(append(b, model...), `,"choices":[`...)
 	}
 	f := &format{kind: kind, engine: cfg.Kind, hide: cfg.HideCachedTokens}
+	if kind == formatMessage {
+		return f
+	}
 	if kind == formatChat && req.tool != "" {
-		f.tool, _ = json.Marshal(req.tool)
+		f.tool = jsonString(req.tool)
 		f.callID = id[1 : len(id)-1]
 	}
 	if kind == formatChat {

@@ -13,7 +13,7 @@ import (
 // apiError is an answer with an error body.
 type apiError struct {
 	status  int
-	kind    string
+	kind    string // as the OpenAI API has it
 	message string
 	param   string // "" = null
 	prompt  int    // prompt tokens, of a context overflow
@@ -45,22 +45,37 @@ type request struct {
 	messages, tools gjson.Result
 	tool            string // the function that has to be called; "" = none
 	prompt, input   gjson.Result
+
+	// Of the Messages API.
+	system   gjson.Result
+	stops    []string
+	thinking int  // tokens that may be thoughts: 0 = none, -1 = any number
+	cacheAll bool // cache_control of the whole request
+	marked   int  // prompt tokens that cache_control asks to cache, set when rendered
 }
 
 const maxSequences = 4096 // per request
 
-// parse reads a body. As in Python, the last of repeated keys counts and null is
-// the same as absent. The result refers to body.
-func (e *Engine) parse(body []byte) (*request, *apiError) {
+// object is a body's JSON object. It refers to body.
+func object(body []byte) (gjson.Result, *apiError) {
 	if !utf8.Valid(body) || !gjson.ValidBytes(body) {
-		return nil, badRequest("[{'type': 'json_invalid', 'loc': ('body', 0), 'msg': 'JSON decode error', 'input': {}}]")
+		return gjson.Result{}, badRequest("[{'type': 'json_invalid', 'loc': ('body', 0), 'msg': 'JSON decode error', 'input': {}}]")
 	}
 	root := gjson.Parse(view(body))
 	if !root.IsObject() {
-		return nil, badRequest("[{'type': 'model_attributes_type', 'loc': ('body',), 'msg': 'Input should be a valid dictionary or object to extract fields from'}]")
+		return gjson.Result{}, badRequest("[{'type': 'model_attributes_type', 'loc': ('body',), 'msg': 'Input should be a valid dictionary or object to extract fields from'}]")
+	}
+	return root, nil
+}
+
+// parse reads a body. As in Python, the last of repeated keys counts and null is
+// the same as absent. The result refers to body.
+func (e *Engine) parse(body []byte) (*request, *apiError) {
+	root, err := object(body)
+	if err != nil {
+		return nil, err
 	}
 	r := &request{n: 1, limit: -1}
-	var err *apiError
 	var completionLimit, toolChoice gjson.Result
 	root.ForEach(func(k, v gjson.Result) bool {
 		if v.Type == gjson.Null {
@@ -110,8 +125,7 @@ func (e *Engine) parse(body []byte) (*request, *apiError) {
 		case "encoding_format":
 			r.base64 = v.Str == "base64"
 		case "kv_transfer_params":
-			r.remoteDecode = v.Get("do_remote_decode").Bool()
-			r.remotePrefill = v.Get("do_remote_prefill").Bool()
+			r.transferParams(v)
 		}
 		return err == nil
 	})
@@ -138,6 +152,12 @@ func (e *Engine) parse(body []byte) (*request, *apiError) {
 	return r, e.resolve(r)
 }
 
+// transferParams reads vLLM's kv_transfer_params.
+func (r *request) transferParams(v gjson.Result) {
+	r.remoteDecode = v.Get("do_remote_decode").Bool()
+	r.remotePrefill = v.Get("do_remote_prefill").Bool()
+}
+
 // resolve finds the model. SGLang and llama.cpp serve any name from the base
 // model.
 func (e *Engine) resolve(r *request) *apiError {
@@ -147,6 +167,8 @@ func (e *Engine) resolve(r *request) *apiError {
 		r.adapter = r.model
 	case r.model == "" || r.model == e.cfg.Model:
 		r.model = e.cfg.Model
+	case e.cfg.Kind == Anthropic:
+		return &apiError{status: http.StatusNotFound, message: "model: " + r.model}
 	case e.cfg.Kind == VLLM:
 		return &apiError{status: http.StatusNotFound, kind: "NotFoundError", param: "model", message: fmt.Sprintf("The model `%s` does not exist.", r.model)}
 	default:
