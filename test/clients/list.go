@@ -9,7 +9,7 @@ import (
 	"path/filepath"
 )
 
-// The libraries' versions. Go's is in go.mod.
+// The libraries' versions. Go's is in the go.mod of messages, a module of its own.
 const (
 	openaiPython    = "2.8.1"
 	openaiNode      = "6.9.1"
@@ -57,7 +57,7 @@ var messagesClients = []client{
 	{
 		name: "anthropic-sdk-go (Go)", file: "messages",
 		setUp: func(ctx context.Context, dir string) error {
-			return do(ctx, ".", "go", "build", "-o", filepath.Join(dir, "messages"), "./test/clients/messages")
+			return do(ctx, "test/clients/messages", "go", "build", "-o", filepath.Join(dir, "messages"), ".")
 		},
 		run: func(string) []string { return nil },
 	},

@@ -1,8 +1,8 @@
 // Command clients lets official client libraries, and curl, talk to routers as their
 // users do: models, completions, embeddings, streams with tools, errors. It installs the
 // libraries below -dir, starts three routers and two simulated engines as processes, and
-// fails when any check of any client does. Clients of Anthropic's Messages API are tried
-// at a simulated Anthropic itself, and through the routers once these serve it.
+// fails when any check of any client does. Clients of Anthropic's Messages API go to
+// engines that speak OpenAI's, to a simulated Anthropic, and to that without a router.
 package main
 
 import (
@@ -15,6 +15,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 
 	"github.com/hearsay-llm/hearsay/test/bench/procs"
 	"github.com/hearsay-llm/hearsay/test/bench/table"
@@ -23,8 +24,8 @@ import (
 
 const model = "sim-70b"
 
-// messagesRouted says that routers serve /v1/messages: its clients then go through them.
-const messagesRouted = false
+// engineKey is the variable that holds the engines' credential.
+const engineKey = "E2E_ENGINE_KEY"
 
 // check is one thing a client was asked to do, a line of JSON that its script prints.
 type check struct {
@@ -55,17 +56,26 @@ func trials(bin string, direct bool) []trial {
 	if direct {
 		return []trial{engine}
 	}
-	routed := trial{
-		"Official clients through three routers", openaiClients,
-		harness.ProcsConfig{Bin: bin, Routers: 3, Engines: 2, Model: model, EngineArgs: []string{"--speed", "20"}},
+	return []trial{
+		{
+			"Official clients through three routers", slices.Concat(openaiClients, messagesClients),
+			harness.ProcsConfig{Bin: bin, Routers: 3, Engines: 2, Model: model, EngineArgs: []string{"--speed", "20"}},
+		},
+		{
+			"Official clients through a router to a simulated Anthropic", messagesClients,
+			harness.ProcsConfig{
+				Bin: bin, Routers: 1, Engines: 2, Model: model, EngineArgs: []string{"--speed", "20", "--engine", "anthropic"},
+				PoolYAML: "    engine: anthropic\n    api_key_env: " + engineKey + "\n",
+			},
+		},
+		engine,
 	}
-	if messagesRouted {
-		routed.clients = append(append([]client{}, openaiClients...), messagesClients...)
-	}
-	return []trial{routed, engine}
 }
 
 func run(ctx context.Context, bin, dir string, direct bool) (err error) {
+	if err := os.Setenv(engineKey, "simulated"); err != nil {
+		return err
+	}
 	if bin, err = filepath.Abs(bin); err != nil {
 		return err
 	}
