@@ -107,7 +107,7 @@ func newExplain() *cobra.Command {
 		Long: `explain -f FILE shows where a request (a JSON body; - for standard input) would go now,
 without sending it. explain REQUEST_ID shows where a recent request went: ask the
 router that served it, soon after. Its id is in the answer's x-request-id header, and
-in the body of most engines' answers (chatcmpl-ID).
+in the body of most answers (chatcmpl-ID, msg_ID).
 
 The columns in ms add up to the score under the policy ttft; -o wide shows the load
 behind them. docs/operate.md explains them.
@@ -209,7 +209,7 @@ func fitsPath(path string, body []byte) error {
 
 // answered takes off what engines put before a request's id in their answers.
 func answered(id string) (request string, stripped bool) {
-	for _, p := range []string{"chatcmpl-", "cmpl-"} {
+	for _, p := range []string{"chatcmpl-", "cmpl-", "msg_"} {
 		if rest, ok := strings.CutPrefix(id, p); ok && rest != "" {
 			return rest, true
 		}

@@ -7,7 +7,12 @@ import (
 	"os/signal"
 	"sync"
 	"syscall"
+	"time"
 )
+
+// together is how soon a signal that follows the same one belongs to it: timeout(1), for
+// one, signals a process and then its group.
+const together = 200 * time.Millisecond
 
 // untilSignal gives a context that ends at the first SIGINT, SIGTERM or SIGHUP: what
 // runs then stops in order. A second SIGINT or SIGTERM calls exit at once; it can't be
@@ -24,15 +29,23 @@ func untilSignal(exit func(code int)) (ctx context.Context, stop func()) {
 	}
 	var wg sync.WaitGroup
 	over := make(chan struct{})
+	var first syscall.Signal
+	var at time.Time
 	wg.Go(func() {
 		for {
 			select {
 			case s := <-signals:
 				n, _ := s.(syscall.Signal)
 				if ctx.Err() != nil && n != syscall.SIGHUP {
+					if n == first && time.Since(at) < together {
+						continue
+					}
 					fmt.Fprintln(os.Stderr, "hearsay: told to stop a second time: ended at once")
 					exit(128 + int(n))
 					return
+				}
+				if ctx.Err() == nil {
+					first, at = n, time.Now()
 				}
 				cancel()
 			case <-over:

@@ -45,10 +45,11 @@ func TestSecondSignalEndsAtOnce(t *testing.T) {
 	f(0, syscall.SIGTERM)
 	f(130, syscall.SIGTERM, syscall.SIGINT)
 	f(143, syscall.SIGINT, syscall.SIGTERM)
+	f(143, syscall.SIGINT, syscall.SIGINT, syscall.SIGTERM) // twice at once is once
 	if signal.Ignored(syscall.SIGHUP) {
 		return // the test runs under nohup
 	}
 	f(0, syscall.SIGHUP)
 	f(130, syscall.SIGHUP, syscall.SIGHUP, syscall.SIGINT)
-	f(143, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGTERM)
+	f(143, syscall.SIGINT, syscall.SIGHUP, syscall.SIGTERM)
 }

@@ -172,7 +172,7 @@ func ModelNotFound(model string) *Error {
 func NotFound() *Error {
 	return &Error{
 		Status: http.StatusNotFound, Type: invalidRequest, Code: "unknown_url", Reason: "unknown_path",
-		Message: "There is nothing at this path. This API serves POST /v1/chat/completions, /v1/completions, /v1/embeddings and others that are documented, and GET /v1/models.",
+		Message: "There is nothing at this path. This API serves POST /v1/chat/completions, /v1/completions, /v1/embeddings, /v1/messages and others that are documented, and GET /v1/models.",
 	}
 }
 

@@ -86,6 +86,14 @@ func (e Endpoint) Shape() Shape {
 	return OpenAI
 }
 
+// ShapeOf is the shape in which errors are told at a path, one that is not served included.
+func ShapeOf(path string) Shape {
+	if path == "/v1/messages" || strings.HasPrefix(path, "/v1/messages/") {
+		return Anthropic
+	}
+	return OpenAI
+}
+
 // Span is a part of the body: byte offsets, End exclusive. The zero Span is absent.
 type Span struct{ Start, End int }
 

@@ -46,12 +46,17 @@ type trial struct {
 	title   string
 	clients []client
 	cluster harness.ProcsConfig
+
+	// Messages are translated: there are no thoughts, since the simulated engine tells
+	// none in a chat, and counts of tokens are estimates.
+	translated bool
 }
 
 func trials(bin string, direct bool) []trial {
 	engine := trial{
 		"Official clients at a simulated Anthropic", messagesClients,
 		harness.ProcsConfig{Bin: bin, Engines: 1, Model: model, EngineArgs: []string{"--speed", "20", "--engine", "anthropic"}},
+		false,
 	}
 	if direct {
 		return []trial{engine}
@@ -60,6 +65,7 @@ func trials(bin string, direct bool) []trial {
 		{
 			"Official clients through three routers", slices.Concat(openaiClients, messagesClients),
 			harness.ProcsConfig{Bin: bin, Routers: 3, Engines: 2, Model: model, EngineArgs: []string{"--speed", "20"}},
+			true,
 		},
 		{
 			"Official clients through a router to a simulated Anthropic", messagesClients,
@@ -67,6 +73,7 @@ func trials(bin string, direct bool) []trial {
 				Bin: bin, Routers: 1, Engines: 2, Model: model, EngineArgs: []string{"--speed", "20", "--engine", "anthropic"},
 				PoolYAML: "    engine: anthropic\n    api_key_env: " + engineKey + "\n",
 			},
+			false,
 		},
 		engine,
 	}
@@ -131,7 +138,7 @@ func (t *trial) run(ctx context.Context, dir string) (failed, all int, err error
 	for i := range t.clients {
 		c, first := &t.clients[i], len(rows)
 		for k, target := range targets {
-			checks, err := c.try(ctx, dir, target.API)
+			checks, err := c.try(ctx, dir, target.API, t.translated)
 			if err != nil {
 				return 0, 0, fmt.Errorf("%s with %s: %w", c.name, target.Name, err)
 			}
@@ -157,8 +164,11 @@ func (t *trial) run(ctx context.Context, dir string) (failed, all int, err error
 }
 
 // try runs a client's script against a base URL.
-func (c *client) try(ctx context.Context, dir, api string) (checks []check, err error) {
+func (c *client) try(ctx context.Context, dir, api string, translated bool) (checks []check, err error) {
 	args := append(c.run(dir), filepath.Join(dir, c.file), api, model)
+	if translated {
+		args = append(args, "translated")
+	}
 	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
 	cmd.Dir = dir
 	var out, errOut bytes.Buffer

@@ -122,14 +122,18 @@ func (a *answer) tokens(ctx context.Context, i int) (over bool) {
 			over = a.message(ctx, g, from, a.sent[i])
 		} else {
 			a.buf = a.f.open(a.buf, i, from == 0)
+			start := len(a.buf)
 			for k := range n {
 				a.buf = g.appendPiece(a.buf, from+k)
 			}
+			whole := len(a.buf) - start
+			a.buf = a.buf[:start+len(g.visible(a.buf[start:], g.written))]
+			g.written += whole
 			finish := ""
 			if a.sent[i] == g.tokens {
 				finish = g.finishReason()
 			}
-			a.buf = a.f.shut(a.buf, finish, a.continuous(i, a.sent[i]))
+			a.buf = a.f.shut(a.buf, finish, g.stop, a.continuous(i, a.sent[i]))
 			over = a.event(ctx)
 		}
 		if over {

@@ -36,9 +36,9 @@
 //
 //   - Any meaning: answers are random words. A tool is called where tool_choice asks
 //     for one, with random words for its only argument, "text", whatever its schema.
-//     No log probabilities, stop strings, structured output, reasoning or beam search;
-//     such fields are accepted and ignored. The Messages API alone has stop_sequences
-//     and thinking: when that is asked for, half of the answer, or less, is thoughts.
+//     No log probabilities, structured output, reasoning or beam search; such fields
+//     are accepted and ignored. The Messages API alone has thinking: when that is asked
+//     for, half of the answer, or less, is thoughts.
 //   - What Anthropic alone does: its cache is automatic here, with blocks of 16 tokens
 //     and no least length; cache_control only decides what usage calls created. Keys
 //     are not checked, no rate is limited, nothing but fields is validated (a result

@@ -187,9 +187,7 @@ func (e *Engine) prepare(ep endpoint, rec *RequestRecord, body []byte) (*call, *
 		for k := range req.n {
 			g := e.generate(mix(base+uint64(k)), len(prompt), req)
 			g.spaced = ep.format == formatText
-			if ep.format == formatMessage {
-				g.shape(req)
-			}
+			g.shape(req)
 			s := &Seq{
 				Adapter: req.adapter, Prompt: prompt, Seed: seed, Hashes: hashes,
 				MaxOutput: g.tokens, Remote: req.remotePrefill,

@@ -46,9 +46,10 @@ type request struct {
 	tool            string // the function that has to be called; "" = none
 	prompt, input   gjson.Result
 
+	stops []string // sequences that end the answer
+
 	// Of the Messages API.
 	system   gjson.Result
-	stops    []string
 	thinking int  // tokens that may be thoughts: 0 = none, -1 = any number
 	cacheAll bool // cache_control of the whole request
 	marked   int  // prompt tokens that cache_control asks to cache, set when rendered
@@ -111,6 +112,8 @@ func (e *Engine) parse(body []byte) (*request, *apiError) {
 			completionLimit = v
 		case "min_tokens":
 			r.min, err = integer(k.Str, v, 0)
+		case "stop":
+			r.stops, err = stopSequences(v)
 		case "ignore_eos":
 			r.ignoreEOS, err = boolean(k.Str, v)
 		case "cache_salt":
@@ -264,4 +267,19 @@ func tokenIDs(v gjson.Result) ([]uint32, bool) {
 		return ok
 	})
 	return ids, ok
+}
+
+// stopSequences reads one or several.
+func stopSequences(v gjson.Result) (stops []string, err *apiError) {
+	list := []gjson.Result{v}
+	if v.IsArray() {
+		list = v.Array()
+	}
+	for _, s := range list {
+		if s.Type != gjson.String || s.Str == "" {
+			return nil, badRequest("stop: Input should be a valid string that is not empty")
+		}
+		stops = append(stops, strings.Clone(s.Str))
+	}
+	return stops, nil
 }

@@ -17,6 +17,7 @@ type generator struct {
 	thinking int    // leading pieces that are thoughts, a text of their own
 	stop     string // the stop sequence that ends the answer; "" = none
 	cut      int    // with stop: bytes of the text before it
+	written  int    // of a stream: bytes of the text so far, with what comes behind stop
 }
 
 const (
@@ -69,7 +70,7 @@ func (g *generator) visible(text []byte, before int) []byte {
 	return text[:min(len(text), max(0, g.cut-before))]
 }
 
-// shape makes a generated answer one of the Messages API.
+// shape gives a generated answer thoughts and an end, as it was asked for.
 func (g *generator) shape(req *request) {
 	if req.thinking != 0 {
 		g.think(req.thinking)

@@ -147,6 +147,7 @@ func TestErrorsOfMessages(t *testing.T) {
 
 	g.post(messagesPath, `{"model":"nobody","max_tokens":5,"messages":[]}`, version).refusedAs(t, "unknown model", 404, "not_found_error")
 	g.post(countPath, `{"model":"nobody","messages":[]}`, version).refusedAs(t, "count for an unknown model", 404, "not_found_error")
+	g.post(messagesPath+"/batches", body, version).refusedAs(t, "batches", 404, "not_found_error")
 	g.post(messagesPath, `{"model":`, version).refusedAs(t, "broken", 400, "invalid_request_error")
 	g.do("GET "+messagesPath+" HTTP/1.1\r\nHost: h\r\n\r\n").refusedAs(t, "GET", 405, "invalid_request_error")
 	g.post(messagesPath, strings.Replace(body, "hi", strings.Repeat("x", 3<<20), 1), version).refusedAs(t, "its own words", 401, "authentication_error")

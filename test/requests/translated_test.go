@@ -105,7 +105,7 @@ func TestMessagesCutAnywhere(t *testing.T) {
 	want := ""
 	for _, pieces := range [][]string{{all}, bytes, {all[:300], all[300:]}} {
 		g := start(t, []func(*call) bool{says(events(pieces...))})
-		r := g.post(messagesPath, streamed(askMessage), version)
+		r := g.post(messagesPath, streamed(askMessage), version, "x-request-id: one")
 		list := r.events(t)
 		if got := names(list); got != "message_start content_block_start content_block_delta content_block_stop content_block_start content_block_delta content_block_stop message_delta message_stop" {
 			t.Errorf("%d pieces: %s", len(pieces), got)

@@ -190,7 +190,7 @@ func appendUsage(dst []byte, u api.Usage) []byte {
 
 // appendID appends a message's id: the engine's, or the caller's where the engine gives none.
 func appendID(dst, id []byte, asked *Asked) []byte {
-	if len(inner(id)) > 0 {
+	if asked.ID == "" && len(inner(id)) > 0 {
 		return append(dst, id...)
 	}
 	return scan.AppendQuoted(dst, asked.ID)

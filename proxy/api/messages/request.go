@@ -17,7 +17,7 @@ type Options struct {
 // Asked is what the translation of the answer needs to know of the request.
 type Asked struct {
 	Model    string   // as the client named it
-	ID       string   // for a message whose engine gives no id; the caller's to set
+	ID       string   // the message's, the caller's to set; "" takes the engine's
 	Stream   bool     // the answer is a stream
 	Thinking bool     // the client wants to see what the model thought
 	Stops    []string // stop_sequences

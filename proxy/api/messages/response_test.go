@@ -11,7 +11,7 @@ import (
 const used = `"usage":{"prompt_tokens":9,"completion_tokens":3}`
 
 func TestResponse(t *testing.T) {
-	asked := Asked{Model: `fa"st`, ID: "r1", Thinking: true, Stops: []string{"\n", "END"}}
+	asked := Asked{Model: `fa"st`, Thinking: true, Stops: []string{"\n", "END"}}
 	family := api.Inclusive
 	// The choice's members on the left; the content, what follows it, and the usage on the right.
 	all := func(body, id, content, stop, usage string) {
@@ -69,8 +69,11 @@ func TestResponse(t *testing.T) {
 		t.Helper()
 		all("\xEF\xBB\xBF"+`{"choices":[{"message":{"content":"a"},"finish_reason":"stop"},{"message":{"content":"b"}}]`+rest+`}`, id, `{"type":"text","text":"a"}`, end, usage)
 	}
+	asked.ID = "r1" // it goes before the engine's
+	one(`,"id":"i"`, "r1", `"input_tokens":0,"output_tokens":0`)
 	one(``, "r1", `"input_tokens":0,"output_tokens":0`)
 	one(`,"id":"","usage":null,"error":null`, "r1", `"input_tokens":0,"output_tokens":0`)
+	asked.ID = ""
 	one(`,"id":"i","usage":{"prompt_tokens":9,"completion_tokens":3,"prompt_tokens_details":{"cached_tokens":8}}`, "i", `"input_tokens":1,"cache_read_input_tokens":8,"output_tokens":3`)
 	one(`,"id":"i","usage":{"prompt_tokens":9,"completion_tokens":3,"prompt_tokens_details":{"cached_tokens":0}}`, "i", `"input_tokens":9,"cache_read_input_tokens":0,"output_tokens":3`)
 	one(`,"id":"i","usage":{"prompt_tokens":9,"completion_tokens":3,"prompt_tokens_details":null}`, "i", `"input_tokens":9,"output_tokens":3`)

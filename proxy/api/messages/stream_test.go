@@ -74,7 +74,7 @@ const (
 func arguments(text string) string { return `"function":{"arguments":"` + text + `"}` }
 
 func TestStream(t *testing.T) {
-	asked := Asked{Model: "m", ID: "r1"}
+	asked := Asked{Model: "m"}
 	f := func(in []string, want ...string) {
 		t.Helper()
 		out := feed(NewStream(asked, api.Inclusive), in...)
