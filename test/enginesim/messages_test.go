@@ -175,6 +175,25 @@ func TestMessageEvents(t *testing.T) {
 	}), cached, true)
 }
 
+// Thoughts are half of an answer, and no more than their budget; no text begins with a
+// space.
+func TestThinkingBudget(t *testing.T) {
+	bubble(t, kindConfig(VLLM), func(t *testing.T, s *sim) {
+		f := func(thinking string, thoughts, words int) {
+			t.Helper()
+			m := s.message(strings.Replace(hiMessage, `"max_tokens":3`, `"max_tokens":100,"thinking":`+thinking, 1))
+			content := m["content"].([]any)
+			thought, text := content[0].(jsonObject)["thinking"].(string), content[1].(jsonObject)["text"].(string)
+			if len(strings.Split(thought, " ")) != thoughts || len(strings.Split(text, " ")) != words || thought[0] == ' ' || text[0] == ' ' {
+				t.Errorf("%s: %v", thinking, content)
+			}
+		}
+		f(`{"type":"adaptive"}`, 50, 50)
+		f(`{"type":"enabled","budget_tokens":70}`, 50, 50)
+		f(`{"type":"enabled","budget_tokens":10}`, 10, 90)
+	})
+}
+
 // The events of a call: Anthropic pings, and sends the first part of the input empty.
 func TestToolUseEvents(t *testing.T) {
 	for _, kind := range messageKinds {
