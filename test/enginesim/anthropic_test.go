@@ -232,7 +232,7 @@ func TestAnthropicPathsAndHeaders(t *testing.T) {
 		f(401, "authentication_error", "anthropic-version", "2023-06-01")
 		f(401, "authentication_error", "anthropic-version", "2023-06-01", "Authorization", "Bearer ")
 		f(401, "authentication_error", "anthropic-version", "2023-06-01", "Authorization", "Basic k")
-		f(400, "invalid_request_error", "x-api-key", "k")
+		f(400, "header is required", "x-api-key", "k")
 		f(400, "invalid_request_error", "x-api-key", "k", "anthropic-version", "1999")
 		if rec := s.Record(); rec.Received != 5 || rec.Executed != 0 {
 			t.Errorf("received %d, executed %d", rec.Received, rec.Executed)

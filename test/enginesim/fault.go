@@ -54,7 +54,7 @@ var faultWords = []faultWord{
 	{FaultReset, `reset the connection after "after_events" stream events; 0: before the answer`},
 	{FaultFin, `close the connection after "after_events" events, the answer unfinished`},
 	{FaultSilence, `stop sending after "after_events" events, the connection open`},
-	{FaultStreamError, `send an error event of "status", or 500, after "after_events" events and end the stream; no stream: answer with it`},
+	{FaultStreamError, `end a stream with an error of "status", or 500, after "after_events" events`},
 	{FaultSlow, `every step takes "factor" times as long`},
 	{FaultHangMetrics, `/metrics does not answer`},
 	{FaultMetricsStatus, `/metrics answers with "status", or 503`},

@@ -175,6 +175,59 @@ func TestMessageEvents(t *testing.T) {
 	}), cached, true)
 }
 
+// Thoughts are half of an answer, and no more than their budget; no text begins with a
+// space.
+func TestThinkingBudget(t *testing.T) {
+	bubble(t, kindConfig(VLLM), func(t *testing.T, s *sim) {
+		f := func(thinking string, thoughts, words int) {
+			t.Helper()
+			m := s.message(strings.Replace(hiMessage, `"max_tokens":3`, `"max_tokens":100,"thinking":`+thinking, 1))
+			content := m["content"].([]any)
+			thought, text := content[0].(jsonObject)["thinking"].(string), content[1].(jsonObject)["text"].(string)
+			if len(strings.Split(thought, " ")) != thoughts || len(strings.Split(text, " ")) != words || thought[0] == ' ' || text[0] == ' ' {
+				t.Errorf("%s: %v", thinking, content)
+			}
+		}
+		f(`{"type":"adaptive"}`, 50, 50)
+		f(`{"type":"enabled","budget_tokens":70}`, 50, 50)
+		f(`{"type":"enabled","budget_tokens":10}`, 10, 90)
+	})
+}
+
+// The events of a call: Anthropic pings, and sends the first part of the input empty.
+func TestToolUseEvents(t *testing.T) {
+	for _, kind := range messageKinds {
+		bubble(t, kindConfig(kind), func(t *testing.T, s *sim) {
+			events := s.messageEvents(strings.TrimSuffix(hiMessage, "}") + `,"tools":[{"name":"f","input_schema":{}}],"tool_choice":{"type":"any"}}`)
+			var got []string
+			for _, e := range events {
+				what := e["type"].(string)
+				switch d := e["delta"].(type) {
+				case jsonObject:
+					if part, ok := d["partial_json"].(string); ok {
+						what = part
+					}
+				default:
+					if b, ok := e["content_block"].(jsonObject); ok {
+						if id, _ := b["id"].(string); id == "" || b["name"] != "f" || len(b["input"].(jsonObject)) != 0 {
+							t.Errorf("%s: %v", kind, e)
+						}
+					}
+				}
+				got = append(got, what)
+			}
+			words := strings.Fields(strings.TrimSuffix(strings.TrimPrefix(strings.Join(got[2:len(got)-3], ""), "ping"), `"}`))[1:]
+			want := []string{"message_start", "content_block_start", `{"text": ` + words[0], " " + words[1], " " + words[2] + `"}`, "content_block_stop", "message_delta", "message_stop"}
+			if kind == Anthropic {
+				want = slices.Insert(want, 2, "ping", "")
+			}
+			if !slices.Equal(got, want) {
+				t.Errorf("%s: %q, want %q", kind, got, want)
+			}
+		})
+	}
+}
+
 // joined is what a stream says: the blocks with their deltas in place, as a whole answer
 // has them, and its last delta and usage.
 func joined(t *testing.T, events []jsonObject) (content []any, delta, usage jsonObject) {

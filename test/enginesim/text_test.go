@@ -136,6 +136,7 @@ func FuzzRequest(f *testing.F) {
 	cfg.Kind = Anthropic
 	a := New(cfg)
 	f.Fuzz(func(t *testing.T, body []byte) {
+		_ = checkVersion2026(body)
 		for _, ep := range []endpoint{e.chat(), e.completion(), e.embedding(), e.messages(), a.messages()} {
 			c, _, err := e.prepare(ep, &RequestRecord{}, body)
 			if err != nil {

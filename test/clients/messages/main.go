@@ -246,6 +246,9 @@ func (a *asker) badRequest() error { return a.refused(a.params(-5), 400, "") }
 // refused asks what has to be refused with a status and, in the message, a word.
 func (a *asker) refused(p anthropic.MessageNewParams, status int, word string) error {
 	_, err := a.c.Messages.New(a.ctx, p)
+	if err == nil {
+		return fmt.Errorf("no error, status %d expected", status)
+	}
 	var e *anthropic.Error
 	if !errors.As(err, &e) || e.StatusCode != status || e.Type() == "" || !strings.Contains(e.RawJSON(), word) {
 		return fmt.Errorf("status %d expected: %w", status, err)
