@@ -1,7 +1,6 @@
 package proxy
 
 import (
-	"bytes"
 	"errors"
 	"io"
 	"net"
@@ -39,9 +38,11 @@ type clientConn struct {
 	state    atomic.Int32
 	closed   atomic.Bool
 	budget   *budget
-	held     int64 // bytes of the request charged to budget; the serving goroutine's
-	over     bool  // the budget refused more; the serving goroutine's
-	linger   bool  // unread bytes are expected when it closes; the serving goroutine's
+	bodies   *bodyPool
+	body     []byte // of the request, until freeBody; the serving goroutine's
+	held     int64  // bytes of the request charged to budget; the serving goroutine's
+	over     bool   // the budget refused more; the serving goroutine's
+	linger   bool   // unread bytes are expected when it closes; the serving goroutine's
 }
 
 // NetConn lets others find what is wrapped.
@@ -76,7 +77,7 @@ func (c *clientConn) Read(p []byte) (int, error) {
 	}
 	end := c.head.find(p[:n])
 	if end < n {
-		c.ahead = bytes.Clone(p[end:n])
+		c.ahead = append(c.bodies.get(n-end), p[end:n]...)
 	}
 	return end, err
 }
@@ -88,8 +89,11 @@ var errHead = errors.New("unclear end of a request's head")
 func (c *clientConn) receive(p []byte) (int, error) {
 	if len(c.ahead) > 0 {
 		n := copy(p, c.ahead)
-		if c.ahead = c.ahead[n:]; len(c.ahead) == 0 {
+		if n == len(c.ahead) {
+			c.bodies.put(c.ahead)
 			c.ahead = nil
+		} else {
+			c.ahead = c.ahead[n:]
 		}
 		return n, nil
 	}
@@ -115,8 +119,11 @@ func (c *clientConn) charge(n int64) bool {
 	return c.budget.take(n)
 }
 
-// freeBody gives back what the request was charged: its body is needed no more.
+// freeBody gives back the request's body and what it was charged: it is needed no
+// more.
 func (c *clientConn) freeBody() {
+	c.bodies.put(c.body)
+	c.body = nil
 	if c.held > 0 {
 		c.budget.give(c.held)
 		c.held = 0
