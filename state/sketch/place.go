@@ -100,7 +100,7 @@ func (r *replica) enter(p *Placement, op *Op, marks []prefix.Mark, tokens []int3
 				was.atPlace = float32(m.distance(was.use))
 			}
 		} else if hash != 0 {
-			e, _ = r.obtain(hash)
+			e = r.make(hash)
 		}
 		if e == nil || e == leaf {
 			p.marks = p.marks[:i]
@@ -114,6 +114,7 @@ func (r *replica) enter(p *Placement, op *Op, marks []prefix.Mark, tokens []int3
 			if leaf != nil {
 				op.Parent = leaf.hash
 			}
+			op.Links = make([]Link, 0, len(marks)-i)
 		}
 		if from >= 0 {
 			op.Links = append(op.Links, l)
