@@ -162,6 +162,7 @@ func (r *request) abandon() {
 // releaseBody lets the prompt go: no other replica will need it.
 func (r *request) releaseBody() {
 	r.body, r.out, r.edits = nil, outgoing{}, nil
+	r.ask.Settled()
 	r.ctx.Request.ReleaseBody(64 << 10)
 	if r.conn != nil {
 		r.conn.freeBody()
