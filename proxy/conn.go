@@ -20,6 +20,10 @@ const (
 // client is never cut while it makes progress.
 const writePiece = 64 << 10
 
+// firstSize holds a small request. The HTTP server waits for the next request with
+// room for one byte. It is less than bodyLeast: what lies there is never given to others.
+const firstSize = 1 << 10
+
 // clientConn is an accepted connection. It rolls its own deadlines, since those of
 // the HTTP server are absolute and would cut healthy streams: every read of a
 // request and every 64 KiB written have so much time. It knows when its peer has
@@ -31,10 +35,11 @@ type clientConn struct {
 	hang     hangup
 	notify   notifier // the connection's own word, instead of a watcher
 	accepted time.Time
-	head     headEnd   // of the request now being read; the serving goroutine's
-	ahead    []byte    // came behind it and is not read yet; the serving goroutine's
-	began    time.Time // when the request now being read began; the serving goroutine's
-	reading  bool      // a request is being read, not answered; the serving goroutine's
+	head     headEnd         // of the request now being read; the serving goroutine's
+	ahead    []byte          // came behind it and is not read yet; the serving goroutine's
+	first    [firstSize]byte // where a request's first bytes come
+	began    time.Time       // when the request now being read began; the serving goroutine's
+	reading  bool            // a request is being read, not answered; the serving goroutine's
 	state    atomic.Int32
 	closed   atomic.Bool
 	budget   *budget
@@ -65,6 +70,13 @@ func (c *clientConn) OnHangup(f func()) (disarm func()) {
 func (c *clientConn) Read(p []byte) (int, error) {
 	if c.head.done {
 		return 0, errHead
+	}
+	if len(c.ahead) == 0 && !c.reading && len(p) < firstSize {
+		n, err := c.receive(c.first[:])
+		if n == 0 {
+			return 0, err
+		}
+		c.ahead = c.first[:n]
 	}
 	if len(c.ahead) > 0 {
 		n := c.head.find(c.ahead[:min(len(p), len(c.ahead))])
