@@ -23,12 +23,12 @@ type bodyPool struct {
 	spoil func([]byte) // nil, or what tests do to a buffer that came back
 }
 
-// Sizes of buffers: eight in each doubling, so that a buffer is at most an eighth
+// Sizes of buffers: sixteen in each doubling, so that a buffer is at most a sixteenth
 // larger than what it is for.
 const (
 	bodyLeast   = 2 << 10 // smaller ones are not worth keeping
 	bodyMost    = 8 << 20 // larger ones are rare
-	bodyClasses = 104     // from class 7 on, bodyLeast, to bodyMost
+	bodyClasses = 208     // from class 15 on, bodyLeast, to bodyMost
 	bodySpare   = 32 << 20
 )
 
@@ -38,9 +38,9 @@ func bodyClass(n int) (class, size int) {
 	if n < bodyLeast || n > bodyMost {
 		return -1, n
 	}
-	shift := bits.Len(uint(n-1)) - 4
-	eighths := (n-1)>>shift + 1 // 9 to 16
-	return (shift-7)*8 + eighths - 9, eighths << shift
+	shift := bits.Len(uint(n-1)) - 5
+	steps := (n-1)>>shift + 1 // 17 to 32
+	return (shift-6)*16 + steps - 17, steps << shift
 }
 
 // get returns an empty buffer for n bytes. It holds whatever it held before.
