@@ -169,6 +169,7 @@ func (r *request) releaseBody() {
 	if r.chat != nil {
 		r.chat.body = nil
 	}
+	r.ask.Settled()
 	r.ctx.Request.ReleaseBody(64 << 10)
 	if r.conn != nil {
 		r.conn.freeBody()
