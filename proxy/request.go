@@ -45,6 +45,7 @@ type request struct {
 	disarm func()
 	x      exchange
 	tries  tries
+	legs   *legs // nil where a replica serves it whole
 	heart  heart
 	phase  phase
 	first  time.Duration // until the first token; 0: none came
@@ -143,6 +144,9 @@ func (r *request) end(status int) {
 // letGo releases the upstream connection and everything that watches.
 func (r *request) letGo() {
 	r.x.close()
+	if r.legs != nil {
+		r.closeLegs()
+	}
 	if r.disarm != nil {
 		r.disarm()
 		r.disarm = nil

@@ -28,6 +28,8 @@ type Server struct {
 	watch   watcher
 	keys    keys
 	budget  budget
+	aborts  atomic.Int32 // calls under way that tell replicas to drop a request
+	meets   meetings
 
 	draining atomic.Bool
 	serving  sync.WaitGroup // connections and what they need

@@ -60,6 +60,9 @@ func (r *request) admit(ep api.Endpoint) bool {
 		return false
 	}
 	r.call.end = r.began.Add(orDefault(r.job.Pool().Spec.TotalTimeout, defaultTotal))
+	if t := r.job.legs; t != nil && t.body != nil {
+		r.legs = &legs{}
+	}
 	if r.hears() {
 		r.heart.gone = r.call.cancel
 		r.heart.every = r.job.Pool().Spec.Heartbeat
@@ -118,6 +121,17 @@ func (r *request) prepare(spec *state.PoolSpec, replica *state.ReplicaView, pool
 	r.native = r.ask.Endpoint.Shape() == api.Anthropic && speaksMessages(spec, replica)
 	r.edit(spec, bare)
 	r.addRank(spec, replica)
+	if r.legs != nil {
+		r.editLegs()
+	}
+	r.assemble(spec, replica, pool)
+	if r.legs != nil && r.legs.decode != nil {
+		r.x.call = r.legs.decode
+	}
+}
+
+// assemble makes the exchange with a replica of what has been noted to be edited.
+func (r *request) assemble(spec *state.PoolSpec, replica *state.ReplicaView, pool *connPool) {
 	r.out.body = splice(r.out.body[:0], r.body, r.edits)
 	var room [512]byte
 	fields := r.fields(room[:0], spec, replica)

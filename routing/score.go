@@ -71,6 +71,9 @@ func (p *Picker) score(c *Choice, i int, req *Request, now time.Time) {
 	u := float64(c.PromptTokens) - cand.Credit
 	t.Prefill = u * perToken
 	t.Attention = par.Quadratic * u * float64(c.PromptTokens)
+	if req.Hop.Offered && cand.Replica.Role == state.RoleDecode {
+		p.hop(cand, req, u)
+	}
 	if s.kvFull {
 		t.KV = kvWait(&cand.Replica.Reading, t, u, par, float64(c.ExpectedOutput))
 	}

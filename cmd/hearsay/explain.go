@@ -49,6 +49,7 @@ var (
 		{"queue", "queue ms"},
 		{"prefill", "prefill ms"},
 		{"attention", "attention ms"},
+		{"hop", "hop ms"},
 		{"kv", "kv ms"},
 		{"busy", "busy ms"},
 		{"eviction", "eviction ms"},
