@@ -839,9 +839,13 @@ func TestLegsOfOneVersion(t *testing.T) {
 	p1, p2, d1 := newEngine(t, strictPrefill(filledKV)), newEngine(t, strictPrefill(filledKV)), newEngine(t, healthy)
 	p1.version = "0.12.0"
 	r := start(t, setup{}, legPool("auto", []*engine{p1, p2}, []*engine{d1}))[0]
-	for _, e := range []*engine{p1, p2, d1} {
-		until(t, "read", func() bool { return e.readings() > 3 })
-	}
+	n := 0
+	until(t, "it is known what they are", func() bool {
+		n++
+		r.chat(legChat(fmt.Sprint("first", n), ""))
+		return len(p1.requests())+len(p2.requests()) > 0
+	})
+	p2.forget()
 	for i := range 12 {
 		if a := r.chat(legChat(fmt.Sprint("v", i), "")); a.body != good {
 			t.Fatalf("%d %q", a.StatusCode, a.body)
