@@ -103,6 +103,9 @@ func (j *Job) choosePrefill(v *state.View, decode *state.ReplicaView, now time.T
 	if j.core.picker.Pick(&t.choice, &req, v, now) != nil {
 		return nil
 	}
+	if t.choice.Candidates[t.choice.Chosen].Despite != "" && !paired(j.pool) {
+		return nil // better none than one that can't be reached: there is another way
+	}
 	return t.choice.Replica
 }
 

@@ -734,32 +734,30 @@ func TestC10HeartbeatsDuringTwoLegs(t *testing.T) {
 	for _, kind := range []string{"vllm", "sglang"} {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
-			beats := make(chan bool)
-			waits := func(then func(*got) bool) func(*got) bool {
+			prefilled, decoded := make(chan bool), make(chan bool)
+			waits := func(now chan bool, then func(*got) bool) func(*got) bool {
 				return func(g *got) bool {
 					select {
-					case <-beats:
+					case <-now:
 					case <-time.After(patience):
 					}
 					return then(g)
 				}
 			}
-			p1, d1 := newEngine(t, waits(strictPrefill(filledKV))), newEngine(t, waits(healthy))
+			p1, d1 := newEngine(t, waits(prefilled, strictPrefill(filledKV))), newEngine(t, waits(decoded, healthy))
 			if kind == "sglang" {
-				for _, e := range []*engine{p1, d1} {
-					e.sglang = true
-					e.serves(waits(healthy))
-				}
+				p1.sglang, d1.sglang = true, true
+				p1.serves(waits(prefilled, healthy))
 			}
 			pc := legPool(kind, []*engine{p1}, []*engine{d1})
 			pc.Heartbeat = 100 * time.Millisecond
 			r := start(t, setup{}, pc)[0]
 			s := r.open(legChat("beats", `"stream":true,`))
 			s.expect(": waiting\n\n: waiting\n\n") // during the prefill
-			beats <- true
+			prefilled <- true
 			s.expect(": waiting\n\n")
 			s.expect(": waiting\n\n")
-			beats <- true
+			decoded <- true
 			a := s.rest()
 			for strings.HasPrefix(a.body, ": waiting\n\n") {
 				a.body = strings.TrimPrefix(a.body, ": waiting\n\n")
@@ -792,16 +790,7 @@ func TestPoolWithoutOneOfItsRoles(t *testing.T) {
 		s := ready()
 		return strings.Contains(s, `"prefill":1,"decode":1`) && !strings.Contains(s, "missing")
 	})
-	drain := func(e *engine, how string) {
-		t.Helper()
-		resp, err := r.http.Post("http://"+r.admin+"/admin/v1/replicas/"+strings.TrimPrefix(e.url, "http://")+"/"+how, "application/json", strings.NewReader("{}"))
-		must(t, err)
-		_ = resp.Body.Close()
-		if resp.StatusCode != 200 {
-			t.Fatalf("%s: %d", how, resp.StatusCode)
-		}
-	}
-	drain(p1, "drain")
+	r.drain(p1, "drain")
 	until(t, "prefill is missing", func() bool { return strings.Contains(ready(), `"missing":"prefill"`) })
 	if a := r.chat(legChat("alone", "")); a.body != good || len(p1.requests()) != 0 || strings.Contains(d1.requests()[0].body, "kv_transfer_params") {
 		t.Errorf("without prefill: %d %q", a.StatusCode, a.body)
@@ -809,26 +798,76 @@ func TestPoolWithoutOneOfItsRoles(t *testing.T) {
 	if !strings.Contains(r.get("/admin/v1/status"), "pool p lacks replicas that prefill") {
 		t.Error("status does not say so")
 	}
-	drain(p1, "undrain")
-	drain(d1, "drain")
+	r.drain(p1, "undrain")
+	r.drain(d1, "drain")
 	until(t, "decode is missing", func() bool { return strings.Contains(ready(), `"missing":"decode"`) })
 	if a := r.chat(legChat("none", "")); a.StatusCode != 503 || !strings.Contains(a.body, "No decode replica") || a.Header.Get("Retry-After") == "" || len(p1.requests()) != 0 {
 		t.Errorf("without decode: %d %q, %d prefills", a.StatusCode, a.body, len(p1.requests()))
 	}
 }
 
+// drain has an operator drain an engine, or undrain it.
+func (r *router) drain(e *engine, how string) {
+	r.t.Helper()
+	resp, err := r.http.Post("http://"+r.admin+"/admin/v1/replicas/"+strings.TrimPrefix(e.url, "http://")+"/"+how, "application/json", strings.NewReader("{}"))
+	must(r.t, err)
+	_ = resp.Body.Close()
+	if resp.StatusCode != 200 {
+		r.t.Fatalf("%s: %d", how, resp.StatusCode)
+	}
+}
+
 // SGLang's engines that decode serve nothing that was not prefilled for them.
 func TestSGLangWithoutPrefill(t *testing.T) {
 	t.Parallel()
-	p1, d1 := sglang(t, silent), sglang(t, silent)
-	p1.refuse()
-	r := start(t, setup{}, legPool("sglang", []*engine{p1}, []*engine{d1}))[0]
-	until(t, "prefill is known to be away", func() bool {
-		a := r.chat(ask)
-		if a.StatusCode != 503 && a.StatusCode != 502 {
-			t.Errorf("%d %q", a.StatusCode, a.body)
+	p1, d1, b1 := sglang(t, silent), sglang(t, silent), sglang(t, healthy)
+	alone := legPool("sglang", []*engine{p1}, []*engine{d1})
+	r := start(t, setup{}, alone)[0]
+	r.drain(p1, "drain")
+	if a := r.chat(ask); a.StatusCode != 503 || !strings.Contains(a.body, "No prefill replica") || a.Header.Get("Retry-After") == "" {
+		t.Errorf("drained: %d %q", a.StatusCode, a.body)
+	}
+	if a := r.chat(strings.Replace(ask, "{", `{"prompt_logprobs":1,`, 1)); a.StatusCode != 503 || !strings.Contains(a.body, "both") {
+		t.Errorf("what can't be split: %d %q", a.StatusCode, a.body)
+	}
+	r.drain(p1, "undrain")
+	p1.vanish()
+	for range 3 {
+		if a := r.chat(ask); a.StatusCode != 503 && a.StatusCode != 502 {
+			t.Errorf("away: %d %q", a.StatusCode, a.body)
 		}
-		return strings.Contains(a.body, "prefill")
+	}
+	settled(t, []*router{r}, p1, d1)
+
+	p2, d2 := sglang(t, silent), sglang(t, silent)
+	mixed := legPool("sglang", []*engine{p2}, []*engine{d2})
+	mixed.Replicas = append(mixed.Replicas, node.ReplicaConfig{URL: b1.url})
+	r = start(t, setup{}, mixed)[0]
+	r.drain(p2, "drain")
+	sent := strings.Replace(ask, "{", `{"prompt_logprobs":1,"rid":"mine","bootstrap_room":1,`, 1)
+	if a := r.chat(sent); a.body != good {
+		t.Errorf("one that does both: %d %q", a.StatusCode, a.body)
+	}
+	sameBut(t, "whole", b1.work()[0].body, sent, map[string]string{"bootstrap_room": ""})
+	if len(d2.work()) != 0 {
+		t.Error("a request without a prefill went to one that decodes")
+	}
+}
+
+// A prefill replica that nobody reaches costs requests nothing once that is known:
+// the other leg does it all.
+func TestPrefillReplicaOutOfReach(t *testing.T) {
+	t.Parallel()
+	p1, d1 := newEngine(t, strictPrefill(filledKV)), newEngine(t, healthy)
+	r := start(t, setup{}, legPool("vllm", []*engine{p1}, []*engine{d1}))[0]
+	p1.vanish()
+	n := 0
+	until(t, "it is passed over", func() bool {
+		n++
+		if a := r.chat(legChat(fmt.Sprint("n", n), "")); a.body != good {
+			t.Fatalf("%d %q", a.StatusCode, a.body)
+		}
+		return r.metric("hearsay_prefill_hops_total", `result="no_replica"`) > 0
 	})
 	settled(t, []*router{r}, p1, d1)
 }
