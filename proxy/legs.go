@@ -126,6 +126,9 @@ func (r *request) missed(f *failure) {
 	}
 	if !f.unreached {
 		l.params = nil
+		if l.engine != "" { // it may have been told of an engine that is no more
+			r.s.meets.forget(l.replica.ID)
+		}
 	}
 	l.stage = stageWhole
 }

@@ -50,6 +50,7 @@ func (r *request) prefill() (f *failure, quiet bool) {
 			return f, false
 		}
 		r.count(hopFailed)
+		r.s.meets.forget(l.replica.ID)
 		if l.failed++; f.outcome == OutcomeRejected {
 			break // the replica that answers will say what is wrong, of what the client wrote
 		}

@@ -129,6 +129,9 @@ func (r *request) end(status int) {
 			if r.used.Source == api.Reported {
 				e.Int("tokens_in", r.used.InputTotal).Int("tokens_out", r.used.Output)
 			}
+			if t := r.job.legs; t != nil && t.handed {
+				e.Str("prefill", string(t.picked))
+			}
 			if r.first > 0 {
 				e.Float64("ttft_ms", float64(r.first.Microseconds())/1000)
 			}
@@ -168,6 +171,9 @@ func (r *request) abandon() {
 // releaseBody lets the prompt go: no other replica will need it.
 func (r *request) releaseBody() {
 	r.body, r.out, r.edits = nil, outgoing{}, nil
+	if r.legs != nil {
+		r.legs.params, r.legs.add, r.job.legs.body = nil, "", nil
+	}
 	r.ctx.Request.ReleaseBody(64 << 10)
 	if r.conn != nil {
 		r.conn.freeBody()

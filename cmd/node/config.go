@@ -85,7 +85,7 @@ type PoolConfig struct {
 	Policy        string          `yaml:"policy"`
 	Replicas      []ReplicaConfig `yaml:"replicas"`
 	APIKeyEnv     string          `yaml:"api_key_env"`
-	DPRanks       int             `yaml:"dp_ranks"` // data-parallel ranks behind each URL
+	DPRanks       int             `yaml:"dp_ranks"`     // data-parallel ranks behind each URL
 	KVConnector   string          `yaml:"kv_connector"` // nixl | mooncake: how vLLM engines with roles hand over KV
 	SLO           SLOConfig       `yaml:"slo"`
 	Breaker       BreakerConfig   `yaml:"breaker"`
