@@ -87,3 +87,22 @@ func TestDecodeByLoadAndPrefix(t *testing.T) {
 		t.Errorf("prefill went to %s", c.Replica.ID)
 	}
 }
+
+// What is prefilled elsewhere counts where it will be decoded: a burst spreads before
+// its first token has come.
+func TestBurstSpreadsOverDecoders(t *testing.T) {
+	w := decodes(t, state.RoleDecode, state.RoleDecode, state.RoleDecode)
+	n := map[state.ReplicaID]int{}
+	for range 60 {
+		req := w.prompt(8000)
+		req.Role, req.Hop = state.RoleDecode, routing.Hop{Offered: true, Time: 914}
+		c := pick(t, w, req)
+		n[c.Replica.ID]++
+		w.store.Begin(c.Replica, c.UncachedTokens)
+	}
+	for id, k := range n {
+		if k < 18 || k > 22 {
+			t.Errorf("%s got %d of 60", id, k)
+		}
+	}
+}

@@ -48,7 +48,7 @@ type Terms struct {
 	Own     float64 // uncached prompt tokens queued there by this router, live
 	Others  float64 // by the other routers, as of their rows
 	Foreign float64 // by nobody we know, from the engine's own figures
-	Decode  float64 // streams past their first token, all sources
+	Decode  float64 // streams past their first token, all sources; of a replica that decodes, all that it will stream
 	Rate    float64 // prefill tokens/s with that decode batch
 
 	Fixed     float64 // round trip and fixed cost
