@@ -99,7 +99,7 @@ func (j *Job) settle(r *Result, now time.Time) {
 		}
 		p.First(now)
 	}
-	if r.HasUsage && r.Usage.CachedKnown {
+	if r.HasUsage && r.Usage.CachedKnown && !j.handed() {
 		p.Evidence(j.pick.MatchedTokens, r.Usage.InputTotal, r.Usage.InputCached)
 	}
 	if r.Whole {
@@ -128,7 +128,7 @@ func (j *Job) learn(r *Result) {
 			}
 		}
 		s.PromptTokens = u.InputTotal
-		if u.CachedKnown {
+		if u.CachedKnown && !j.handed() {
 			c.metrics.predicted.Add(float64(j.pick.MatchedTokens))
 			c.metrics.reported.Add(float64(u.InputCached))
 			s.UncachedTokens = u.InputTotal - u.InputCached
@@ -137,6 +137,9 @@ func (j *Job) learn(r *Result) {
 	if r.Streamed && !a.first.IsZero() {
 		s.TTFT = a.first.Sub(a.began)
 		c.metrics.ttftError.Observe((s.TTFT - j.pick.TTFT).Abs().Seconds())
+		if j.handed() {
+			s.TTFT = 0 // of both legs
+		}
 		if n := u.Output; r.HasUsage && n > 1 && r.Last.After(a.first) {
 			s.ITL = r.Last.Sub(a.first) / time.Duration(n-1)
 			s.ITLBatch = s.Decode + 1
@@ -155,7 +158,9 @@ func (j *Job) learn(r *Result) {
 // aborted.
 func (j *Job) Release() {
 	j.End(&Result{Outcome: OutcomeAborted})
+	j.EndPrefill(&Result{Outcome: OutcomeAborted})
 	c := j.core
+	j.legs = nil
 	j.core, j.pool, j.ratio, j.req, j.now = nil, nil, nil, routing.Request{}, attempt{}
 	if cap(j.marks) > maxKeptMarks {
 		j.marks, j.tokens, j.answer, j.depths = nil, nil, nil, nil

@@ -37,8 +37,9 @@ type call struct {
 	end  time.Time   // total limit; zero: none
 	gone atomic.Bool // cancelled
 
-	mu   sync.Mutex
-	conn net.Conn // guarded by mu; the upstream connection in use
+	mu    sync.Mutex
+	conn  net.Conn // guarded by mu; the upstream connection in use
+	parts []*call  // guarded by mu; given up with it
 }
 
 func newCall() *call {
@@ -49,13 +50,40 @@ func newCall() *call {
 // cancel gives the call up. Safe from any goroutine, any number of times; the
 // first cause counts. It does not block.
 func (c *call) cancel(cause error) {
+	c.gone.Store(true) // first: who sees the context end must find the cause
 	c.stop(cause)
-	c.gone.Store(true)
 	c.mu.Lock()
-	conn := c.conn
+	conn, parts := c.conn, c.parts
 	c.mu.Unlock()
 	if conn != nil {
 		_ = conn.Close()
+	}
+	for _, p := range parts {
+		p.cancel(cause)
+	}
+}
+
+// part makes a call that can be given up alone, and is with c.
+func (c *call) part() *call {
+	ctx, stop := context.WithCancelCause(c.ctx)
+	p := &call{ctx: ctx, stop: stop, end: c.end}
+	c.mu.Lock()
+	c.parts = append(c.parts[:len(c.parts):len(c.parts)], p)
+	c.mu.Unlock()
+	if cause := c.cause(); cause != nil {
+		p.cancel(cause)
+	}
+	return p
+}
+
+// forget lets the parts go, which nothing waits on any more.
+func (c *call) forget() {
+	c.mu.Lock()
+	parts := c.parts
+	c.parts = nil
+	c.mu.Unlock()
+	for _, p := range parts {
+		p.release()
 	}
 }
 

@@ -163,6 +163,7 @@ type Job struct {
 	tried    []state.ReplicaID
 	pick     Pick
 	now      attempt
+	legs     *twoLegs // nil in pools whose replicas all serve whole requests
 }
 
 // attempt is what one dispatch holds.
@@ -186,6 +187,7 @@ func (c *Core) Admit(a *Ask) (*Job, error) {
 	j := c.jobs.Get().(*Job)
 	j.core, j.id, j.model, j.pool = c, a.ID, a.Request.Model, pool
 	j.tried, j.pick, j.answered = j.tried[:0], Pick{}, false
+	j.legs = newTwoLegs(pool, a)
 	spec := &pool.Spec
 	j.ratio = c.ratios.For(spec.UpstreamName())
 
@@ -224,7 +226,12 @@ func appendTokens(dst []int32, marks []prefix.Mark, r *prefix.Ratio) []int32 {
 func (j *Job) Pool() *state.PoolView { return j.pool }
 
 // Attempts is how often the request has been dispatched.
-func (j *Job) Attempts() int { return len(j.tried) }
+func (j *Job) Attempts() int {
+	if j.legs != nil {
+		return len(j.tried) + j.legs.again
+	}
+	return len(j.tried)
+}
 
 // Pick is the latest pick. Candidates are not filled in.
 func (j *Job) Pick() *Pick { return &j.pick }
@@ -240,10 +247,11 @@ func (j *Job) Next() (*state.ReplicaView, error) {
 	j.req.Pool = j.pool
 	began := time.Now()
 	now := c.now()
+	j.aim(v, now)
 	err := j.choose(v, now)
 	c.metrics.pick.Observe(time.Since(began).Seconds())
 	if err != nil {
-		return nil, err
+		return nil, j.noLeg(err)
 	}
 	r := j.choice.Replica
 	c.metrics.picks.WithLabelValues(j.pool.Spec.Name, j.choice.Reason).Inc()
@@ -251,7 +259,7 @@ func (j *Job) Next() (*state.ReplicaView, error) {
 	j.sample(now)
 
 	a := attempt{open: true, began: now, sample: j.choice.Sample()}
-	a.sample.ViewAge, a.sample.Retried = rowsAge(v, now), len(j.tried) > 1
+	a.sample.ViewAge, a.sample.Retried = rowsAge(v, now), j.Attempts() > 1
 	a.ticket = c.store.Begin(r, j.choice.UncachedTokens)
 	if c.index != nil && len(j.marks) > 0 {
 		a.placement = c.index.Place(r.ID, j.marks, j.tokens, now)
@@ -259,9 +267,12 @@ func (j *Job) Next() (*state.ReplicaView, error) {
 	j.now = a
 
 	j.pick = Pick{
-		RequestID: j.id, At: time.Now(), Pool: j.pool.Spec.Name, Model: j.model, Attempt: len(j.tried),
+		RequestID: j.id, At: time.Now(), Pool: j.pool.Spec.Name, Model: j.model, Attempt: j.Attempts(),
 		Replica: r.ID, Policy: j.choice.Policy, Reason: j.choice.Reason,
 		PromptTokens: j.choice.PromptTokens, MatchedTokens: j.choice.MatchedTokens, TTFT: j.choice.TTFT,
+	}
+	if j.choice.Hops {
+		j.pick.Leg = state.RoleDecode
 	}
 	j.now.nth = c.picks.note(&j.pick, &j.choice)
 	return r, nil
@@ -322,6 +333,7 @@ type Explanation struct {
 	PromptTokens  int             `json:"prompt_tokens"` // estimated
 	Marks         int             `json:"marks"`
 	Replica       state.ReplicaID `json:"replica,omitempty"`
+	Prefill       state.ReplicaID `json:"prefill,omitempty"` // where the prompt would be prefilled first
 	Policy        string          `json:"policy,omitempty"`
 	Reason        string          `json:"reason,omitempty"`
 	MatchedTokens int             `json:"matched_tokens"`
@@ -344,6 +356,15 @@ func (c *Core) Explain(_ context.Context, path string, body []byte) (Explanation
 	if err != nil {
 		return Explanation{}, err
 	}
+	if ep == api.Messages {
+		t, err := asChat(c.store.View().Pool(r.Model), body)
+		if err != nil {
+			return Explanation{}, err
+		}
+		if t != nil {
+			r, body = t.ask, t.body
+		}
+	}
 	j, err := c.Admit(&Ask{Request: &r, Body: body})
 	if err != nil {
 		return Explanation{}, err
@@ -353,9 +374,12 @@ func (c *Core) Explain(_ context.Context, path string, body []byte) (Explanation
 		Pool: j.pool.Spec.Name, Model: r.Model, PromptTokens: j.req.PromptTokens, Marks: len(j.marks),
 	}
 	j.req.Pool, j.req.DryRun = j.pool, true
-	if err := c.picker.Pick(&j.choice, &j.req, c.store.View(), c.now()); err != nil {
-		x.Refused = refusal(err).Message
+	v, now := c.store.View(), c.now()
+	prefill := j.explain(v, now)
+	if err := c.picker.Pick(&j.choice, &j.req, v, now); err != nil {
+		x.Refused = api.AsError(j.noLeg(refusal(err))).Message
 	} else {
+		x.Prefill = prefill()
 		x.Replica, x.Policy, x.Reason = j.choice.Replica.ID, j.choice.Policy, j.choice.Reason
 		x.MatchedTokens, x.TTFT = j.choice.MatchedTokens, j.choice.TTFT
 	}

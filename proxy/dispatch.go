@@ -30,13 +30,26 @@ func (r *request) dispatch() (f *failure, quiet bool) {
 				break
 			}
 		}
-		f, quiet := r.attempt(r.replica)
+		var f *failure
+		quiet := false
+		if r.legs != nil {
+			f, quiet = r.lead()
+		}
+		if f == nil && !quiet {
+			f, quiet = r.attempt(r.replica)
+		}
 		if t.under = quiet; f == nil {
 			return nil, quiet
 		}
 		r.x.drop()
+		if r.legs != nil {
+			r.missed(f)
+		}
 		t.answer = nil
-		r.job.End(&Result{Outcome: f.outcome, RetryAfter: f.asked, Limited: f.status == http.StatusTooManyRequests})
+		r.job.End(f.result())
+		if r.legs != nil && f.other {
+			r.job.Again()
+		}
 		if f.outcome == OutcomeBusy {
 			t.least(f.wait)
 		}
@@ -109,9 +122,6 @@ func (r *request) attempt(replica *state.ReplicaView) (f *failure, quiet bool) {
 	}
 	for {
 		if !t.under {
-			if f := r.inWordsOf(spec, replica); f != nil {
-				return f, false
-			}
 			r.prepare(spec, replica, pool, t.bare)
 		}
 		if err := r.x.send(&r.out); err == errQuiet {

@@ -20,6 +20,10 @@
 // list of further paths (api.PassedThrough) is relayed without a look at more than the
 // model, and counts as load alone.
 //
+// Where a pool's replicas have roles, one prefills the prompt and another one takes
+// its KV over and answers (legs). Each is counted, blamed and given back for itself; one
+// that fails, or a client that leaves, ends both.
+//
 // It does not decide where a request goes (package routing), does not know who
 // the client is, and keeps no prompt, answer or key beyond the request.
 //

@@ -72,6 +72,9 @@ func (a *relay) finish(err error) {
 		res.Outcome, r.reason = OutcomeFailed, a.farewell().Reason
 	}
 	a.account(&res)
+	if r.legs != nil {
+		r.billLegs(&res)
+	}
 	r.used = res.Usage
 	r.brokeOff()
 	r.job.End(&res)

@@ -25,12 +25,19 @@ type failure struct {
 	asked   time.Duration // what it asked for itself; 0: it did not say
 	// unreached: there was no connection, so nothing was sent
 	unreached bool
+	// other: it was the other leg that failed, not the replica of the attempt
+	other bool
 
 	// Either err, or the replica's own answer.
 	err    *api.Error
 	status int
 	head   fasthttp.ResponseHeader
 	body   []byte
+}
+
+// result is what an attempt that failed so comes to.
+func (f *failure) result() *Result {
+	return &Result{Outcome: f.outcome, RetryAfter: f.asked, Limited: f.status == http.StatusTooManyRequests}
 }
 
 // shuttingDown is for requests that the router's end cuts off.
@@ -63,6 +70,8 @@ func (r *request) unsent(err error) *failure {
 	switch {
 	case errors.Is(err, errClientGone), errors.Is(err, errShutdown):
 		return &failure{outcome: OutcomeAborted, reason: "aborted", err: api.ClientClosed()}
+	case errors.Is(err, errOtherLeg):
+		return r.otherLeg()
 	case errors.Is(err, errPoolFull):
 		return &failure{
 			outcome: OutcomeBusy, retry: true, reason: "connections", wait: time.Second,

@@ -13,44 +13,59 @@ import (
 // Anthropic's Messages go as they are to an engine that speaks them, and as a chat
 // completion to any other; the answer comes back as a message then.
 
-// speaksMessages reports whether a replica is asked in Anthropic's API itself.
-func speaksMessages(spec *state.PoolSpec, r *state.ReplicaView) bool {
-	return kindOf(spec, r) == state.EngineAnthropic
+// speaksMessages reports whether a pool's replicas are asked in Anthropic's API itself.
+func speaksMessages(p *state.PoolView) bool {
+	for _, r := range p.Replicas {
+		if kindOf(&p.Spec, r) != state.EngineAnthropic {
+			return false
+		}
+	}
+	return p.Spec.Engine == state.EngineAnthropic || len(p.Replicas) > 0
 }
 
 // translated is a request of Messages as a chat completion.
 type translated struct {
-	engine state.EngineKind // for which it was made
-	ask    api.Request
-	body   []byte
-	asked  messages.Asked
+	ask   api.Request
+	body  []byte
+	asked messages.Asked
 }
 
-// inWordsOf makes the request what the replica understands. It fails where the request
-// can't be said in its words.
-func (r *request) inWordsOf(spec *state.PoolSpec, replica *state.ReplicaView) *failure {
-	r.native = r.ask.Endpoint.Shape() == api.Anthropic && speaksMessages(spec, replica)
-	if r.native || r.ask.Endpoint != api.Messages {
-		r.chat = nil
-		return nil
+// asChat translates a body of Messages for a pool; nil where its replicas take it as it
+// is. Errors are *api.Error.
+func asChat(p *state.PoolView, body []byte) (*translated, error) {
+	if p == nil || speaksMessages(p) {
+		return nil, nil
 	}
-	kind := kindOf(spec, replica)
-	if r.chat != nil && r.chat.engine == kind {
-		return nil
+	kind := p.Spec.Engine
+	if len(p.Replicas) > 0 {
+		kind = kindOf(&p.Spec, p.Replicas[0])
 	}
-	t := &translated{engine: kind}
+	t := &translated{}
 	var err error
-	if t.body, t.asked, err = messages.Request(nil, r.body, messages.Options{Engine: kind}); err == nil {
-		t.ask, err = api.Parse(api.Chat, t.body)
+	if t.body, t.asked, err = messages.Request(nil, body, messages.Options{Engine: kind}); err != nil {
+		return nil, err
 	}
-	if err != nil {
-		return &failure{outcome: OutcomeRejected, reason: "bad_request", err: api.AsError(err)}
+	if t.ask, err = api.Parse(api.Chat, t.body); err != nil {
+		return nil, err
 	}
-	if r.conn != nil && !r.conn.charge(int64(cap(t.body))) {
-		return &failure{outcome: OutcomeRejected, reason: "over_budget", err: r.s.overBudget()}
+	return t, nil
+}
+
+// translate makes a request of Messages one that the pool's replicas understand. The
+// client's body is let go: what was made of it takes its place.
+func (r *request) translate() error {
+	t, err := asChat(r.s.core.store.View().Pool(r.ask.Model), r.body)
+	if t == nil {
+		return err
 	}
 	t.asked.ID = "msg_" + r.id
-	r.chat = t
+	if r.conn != nil {
+		r.conn.freeBody()
+		if !r.conn.charge(int64(cap(t.body))) {
+			return r.s.overBudget()
+		}
+	}
+	r.chat, r.body = t, nil
 	return nil
 }
 
@@ -115,10 +130,8 @@ func (r *request) countHere() bool {
 	if p == nil {
 		return false // refused as any other
 	}
-	for _, replica := range p.Replicas {
-		if speaksMessages(&p.Spec, replica) {
-			return false
-		}
+	if speaksMessages(p) {
+		return false
 	}
 	r.pool = p.Spec.Name
 	n, err := r.s.core.count(r.ask, r.body)

@@ -29,6 +29,7 @@ type metrics struct {
 	shed       *prometheus.CounterVec
 	disconnect *prometheus.CounterVec
 	broken     *prometheus.CounterVec
+	prefills   *prometheus.CounterVec
 
 	panics       prometheus.Counter
 	refusedConns prometheus.Counter
@@ -85,6 +86,9 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		broken: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "hearsay_broken_answers_total", Help: "Answers that had begun and did not come to their end, by reason; clients that left are not among them.",
 		}, []string{"pool", "reason"}),
+		prefills: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "hearsay_prefill_hops_total", Help: "Prompts of pools whose replicas serve legs, by what came of prefilling them elsewhere.",
+		}, []string{"pool", "result"}),
 		panics: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "hearsay_panics_total", Help: "Panics contained while serving requests.",
 		}),
@@ -99,7 +103,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	if reg != nil {
 		reg.MustRegister(
 			m.requests, m.duration, m.ttft, m.tpot, m.tokens, m.records, m.pick, m.picks, m.predicted, m.reported,
-			m.ttftError, m.retries, m.shed, m.disconnect, m.broken, m.panics, m.refusedConns,
+			m.ttftError, m.retries, m.shed, m.disconnect, m.broken, m.prefills, m.panics, m.refusedConns,
 		)
 	}
 	return m
@@ -115,7 +119,7 @@ var (
 	}
 	retryReasons = []string{
 		"connect", "connect_timeout", "connections", "busy", "timeout", "transport", "bad_response", "empty_stream",
-		"error_event", "status_5xx",
+		"error_event", "status_5xx", "prefill",
 	}
 	pickReasons = []string{
 		routing.ReasonWarm, routing.ReasonSpill, routing.ReasonCold, routing.ReasonLoad, routing.ReasonOnly, routing.ReasonTrial,
@@ -132,7 +136,7 @@ func (m *metrics) know(pool string) {
 	for _, x := range []struct {
 		of     *prometheus.CounterVec
 		labels []string
-	}{{m.shed, shedReasons}, {m.retries, retryReasons}, {m.picks, pickReasons}, {m.tokens, tokenTypes}, {m.records, usageSource}, {m.broken, brokenReasons}} {
+	}{{m.shed, shedReasons}, {m.retries, retryReasons}, {m.picks, pickReasons}, {m.tokens, tokenTypes}, {m.records, usageSource}, {m.broken, brokenReasons}, {m.prefills, hopResults}} {
 		for _, l := range x.labels {
 			x.of.WithLabelValues(pool, l)
 		}
@@ -148,7 +152,7 @@ func (m *metrics) forget(pool string) {
 	l := prometheus.Labels{"pool": pool}
 	for _, v := range []interface {
 		DeletePartialMatch(prometheus.Labels) int
-	}{m.requests, m.duration, m.ttft, m.tpot, m.tokens, m.records, m.picks, m.retries, m.shed, m.broken} {
+	}{m.requests, m.duration, m.ttft, m.tpot, m.tokens, m.records, m.picks, m.retries, m.shed, m.broken, m.prefills} {
 		v.DeletePartialMatch(l)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/hearsay-llm/hearsay/proxy/api"
 	"github.com/hearsay-llm/hearsay/routing"
 	"github.com/hearsay-llm/hearsay/state"
 	"github.com/hearsay-llm/hearsay/state/prefix"
@@ -47,7 +48,13 @@ func (c *Core) Judge(q *Question, id state.ReplicaID) (Opinion, error) {
 		MaxTokens: q.MaxTokens, Role: state.RoleBoth, DryRun: true,
 	}
 	var choice routing.Choice
-	if err := c.picker.Pick(&choice, &req, v, c.now()); err != nil {
+	now := c.now()
+	if pool.Split {
+		j := Job{core: c, pool: pool, req: req, legs: &twoLegs{body: &api.Legs{}}}
+		j.aim(v, now)
+		req = j.req
+	}
+	if err := c.picker.Pick(&choice, &req, v, now); err != nil {
 		return Opinion{}, err
 	}
 	o := Opinion{Best: choice.Replica.ID, BestScore: choice.Candidates[choice.Chosen].Score}
@@ -71,7 +78,7 @@ func scored(s *state.PoolSpec) bool { return s.Policy == "" || s.Policy == routi
 // sampleEvery.
 func (j *Job) sample(now time.Time) {
 	c := j.core
-	if c.sample == nil || len(j.marks) == 0 || !scored(&j.pool.Spec) {
+	if c.sample == nil || len(j.marks) == 0 || !scored(&j.pool.Spec) || j.legs != nil && j.legs.whole {
 		return
 	}
 	due := c.sampleAt.Load()

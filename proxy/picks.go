@@ -16,6 +16,7 @@ type Pick struct {
 	Model         string          `json:"model"`
 	Attempt       int             `json:"attempt"` // from 1
 	Replica       state.ReplicaID `json:"replica"`
+	Leg           state.Role      `json:"leg,omitempty"` // of a request in two: prefill or decode
 	Policy        string          `json:"policy"`
 	Reason        string          `json:"reason"`
 	PromptTokens  int             `json:"prompt_tokens"`
@@ -47,6 +48,7 @@ type Terms struct {
 	Queue     float64 `json:"queue"`
 	Prefill   float64 `json:"prefill"`
 	Attention float64 `json:"attention"`
+	Hop       float64 `json:"hop"`
 	KV        float64 `json:"kv"`
 	Busy      float64 `json:"busy"`
 	Eviction  float64 `json:"eviction"`

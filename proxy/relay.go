@@ -161,6 +161,9 @@ func (a *relay) refusal(payload []byte) *failure {
 // there.
 func (a *relay) load() *failure {
 	r := a.r
+	if r.legs != nil {
+		r.answered()
+	}
 	a.json = !a.encoded && r.ask.Endpoint != api.Other && meansJSON(r.x.resp.ContentType())
 	limit := r.s.limits.UsageBytes
 	if r.chat != nil {
@@ -292,6 +295,9 @@ func (a *relay) event() {
 		a.r.first = time.Since(a.r.began)
 		a.r.s.metrics.ttft.WithLabelValues(a.r.pool).Observe(a.r.first.Seconds())
 		a.r.job.First()
+		if a.r.legs != nil {
+			a.r.answered()
+		}
 	}
 }
 

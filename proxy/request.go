@@ -46,6 +46,7 @@ type request struct {
 	disarm func()
 	x      exchange
 	tries  tries
+	legs   *legs // nil where a replica serves it whole
 	heart  heart
 	phase  phase
 	first  time.Duration // until the first token; 0: none came
@@ -130,6 +131,9 @@ func (r *request) end(status int) {
 			if r.used.Source == api.Reported {
 				e.Int("tokens_in", r.used.InputTotal).Int("tokens_out", r.used.Output)
 			}
+			if t := r.job.legs; t != nil && t.handed {
+				e.Str("prefill", string(t.picked))
+			}
 			if r.first > 0 {
 				e.Float64("ttft_ms", float64(r.first.Microseconds())/1000)
 			}
@@ -145,6 +149,9 @@ func (r *request) end(status int) {
 // letGo releases the upstream connection and everything that watches.
 func (r *request) letGo() {
 	r.x.close()
+	if r.legs != nil {
+		r.closeLegs()
+	}
 	if r.disarm != nil {
 		r.disarm()
 		r.disarm = nil
@@ -170,6 +177,9 @@ func (r *request) releaseBody() {
 		r.chat.body = nil
 	}
 	r.ask.Settled()
+	if r.legs != nil {
+		r.legs.params, r.legs.add, r.job.legs.body = nil, "", nil
+	}
 	r.ctx.Request.ReleaseBody(64 << 10)
 	if r.conn != nil {
 		r.conn.freeBody()

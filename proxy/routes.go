@@ -219,6 +219,11 @@ type poolState struct {
 	Model    string `json:"model"`
 	Replicas int    `json:"replicas"`
 	Draining int    `json:"draining"`
+	// Of a pool whose replicas serve legs: those that can take one now, and what is
+	// missing for a whole answer.
+	Prefill *int   `json:"prefill,omitempty"`
+	Decode  *int   `json:"decode,omitempty"`
+	Missing string `json:"missing,omitempty"`
 }
 
 // readyz says whether the router should get traffic. Pools without replicas do not
@@ -251,12 +256,16 @@ func (s *Server) readyz(ctx *fasthttp.RequestCtx, r *request) {
 		Readiness
 		Pools []poolState `json:"pools"`
 	}{Readiness: state, Pools: []poolState{}}
-	for _, p := range s.core.store.View().Pools {
+	v := s.core.store.View()
+	for _, p := range v.Pools {
 		ps := poolState{Name: p.Spec.Name, Model: p.Spec.Model, Replicas: len(p.Replicas)}
 		for _, rep := range p.Replicas {
 			if rep.Draining {
 				ps.Draining++
 			}
+		}
+		if l := p.Legs(v.Weights, time.Now()); p.Split {
+			ps.Prefill, ps.Decode, ps.Missing = &l.Prefill, &l.Decode, l.Missing()
 		}
 		out.Pools = append(out.Pools, ps)
 	}

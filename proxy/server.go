@@ -29,6 +29,8 @@ type Server struct {
 	keys    keys
 	budget  budget
 	bodies  bodyPool
+	aborts  atomic.Int32 // calls under way that tell replicas to drop a request
+	meets   meetings
 
 	draining atomic.Bool
 	serving  sync.WaitGroup // connections and what they need

@@ -51,7 +51,16 @@ func (r *request) admit(ep api.Endpoint) bool {
 	}
 
 	var err error
-	r.job, err = r.s.core.Admit(&Ask{ID: r.id, Request: &r.ask, Body: body, Session: string(h.Peek("X-Session-Id"))})
+	if ep == api.Messages {
+		err = r.translate()
+	}
+	if err != nil {
+		r.fail(api.AsError(err))
+		return false
+	}
+	r.native = r.chat == nil && ep.Shape() == api.Anthropic
+	asked, body := r.sent()
+	r.job, err = r.s.core.Admit(&Ask{ID: r.id, Request: asked, Body: body, Session: string(h.Peek("X-Session-Id"))})
 	if err != nil {
 		r.fail(api.AsError(err))
 		return false
@@ -62,6 +71,9 @@ func (r *request) admit(ep api.Endpoint) bool {
 		return false
 	}
 	r.call.end = r.began.Add(orDefault(r.job.Pool().Spec.TotalTimeout, defaultTotal))
+	if t := r.job.legs; t != nil && t.body != nil {
+		r.legs = &legs{}
+	}
 	if r.hears() {
 		r.heart.gone = r.call.cancel
 		r.heart.every = r.job.Pool().Spec.Heartbeat
@@ -119,6 +131,17 @@ func (r *request) fields(dst []byte, spec *state.PoolSpec, replica *state.Replic
 func (r *request) prepare(spec *state.PoolSpec, replica *state.ReplicaView, pool *connPool, bare bool) {
 	r.edit(spec, bare)
 	r.addRank(spec, replica)
+	if r.legs != nil {
+		r.editLegs()
+	}
+	r.assemble(spec, replica, pool)
+	if r.legs != nil && r.legs.decode != nil {
+		r.x.call = r.legs.decode
+	}
+}
+
+// assemble makes the exchange with a replica of what has been noted to be edited.
+func (r *request) assemble(spec *state.PoolSpec, replica *state.ReplicaView, pool *connPool) {
 	_, body := r.sent()
 	r.out.body = splice(r.out.body[:0], body, r.edits)
 	var room [512]byte

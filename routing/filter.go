@@ -92,7 +92,9 @@ func serves(have, want state.Role) bool {
 		have = state.RoleBoth
 	}
 	switch want {
-	case state.RolePrefill, state.RoleDecode:
+	case state.RolePrefill:
+		return have == want
+	case state.RoleDecode:
 		return have == want || have == state.RoleBoth
 	default:
 		return have == state.RoleBoth

@@ -154,7 +154,7 @@ func (p *Picker) Pick(c *Choice, req *Request, v *state.View, now time.Time) err
 func (c *Choice) begin(req *Request, now time.Time) {
 	c.Replica, c.Policy, c.Reason, c.Chosen, c.At = nil, "", "", -1, now
 	c.PromptTokens, c.MatchedTokens, c.UncachedTokens = max(0, req.PromptTokens), 0, 0
-	c.TTFT, c.ExpectedOutput = 0, 0
+	c.TTFT, c.ExpectedOutput, c.Hops = 0, 0, false
 	n := 0
 	if req.Pool != nil {
 		n = len(req.Pool.Replicas)
@@ -227,5 +227,8 @@ func (c *Choice) finish(at int, reason string) {
 	// What is pending there may yet fail to be shared: its discounted part queues
 	// up, so that followers of one cold prefix see each other.
 	c.UncachedTokens = c.PromptTokens - int(cand.Credit)
+	if c.Hops = cand.Hops; c.Hops {
+		c.UncachedTokens = 0
+	}
 	c.TTFT = time.Duration(cand.Terms.TTFT() * float64(time.Millisecond))
 }

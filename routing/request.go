@@ -23,12 +23,24 @@ type Request struct {
 
 	// Exclude names replicas that must not be picked: those already tried.
 	Exclude []state.ReplicaID
-	// Role is the leg to serve: RolePrefill and RoleDecode take replicas of that
-	// role or of both; RoleBoth and "" take only replicas that do both.
+	// Role is the leg to serve: RolePrefill takes replicas of that role, RoleDecode
+	// those of that role or of both, which serve the request whole; RoleBoth and ""
+	// take only replicas that do both.
 	Role state.Role
+	// Hop is, for RoleDecode, the offer to have the prompt prefilled elsewhere.
+	Hop Hop
 	// DryRun says that nothing will be sent: the pick uses up no trial request
 	// and no turn.
 	DryRun bool
+}
+
+// Hop is the offer to prefill a prompt at another replica, which hands its KV to one
+// of role decode.
+type Hop struct {
+	Offered bool
+	// Must says that replicas of role decode can't prefill themselves.
+	Must bool
+	Time float64 // ms until the prompt is prefilled, predicted
 }
 
 // Terms are the parts of a candidate's score. Durations are in milliseconds.
@@ -36,13 +48,14 @@ type Terms struct {
 	Own     float64 // uncached prompt tokens queued there by this router, live
 	Others  float64 // by the other routers, as of their rows
 	Foreign float64 // by nobody we know, from the engine's own figures
-	Decode  float64 // streams past their first token, all sources
+	Decode  float64 // streams past their first token, all sources; of a replica that decodes, all that it will stream
 	Rate    float64 // prefill tokens/s with that decode batch
 
 	Fixed     float64 // round trip and fixed cost
 	Queue     float64 // prefill of what waits there
 	Prefill   float64 // prefill of this prompt's uncached part
 	Attention float64 // its attention to the whole prompt
+	Hop       float64 // the prefill of this prompt elsewhere and its way here, instead of the two before
 	KV        float64 // wait for KV space
 	Busy      float64 // rest of a back-off the replica asked for
 	Eviction  float64 // price of one more copy of the uncached part: it evicts something
@@ -52,7 +65,7 @@ type Terms struct {
 
 // TTFT is the predicted time to first token in milliseconds.
 func (t *Terms) TTFT() float64 {
-	return t.Fixed + t.Queue + t.Prefill + t.Attention + t.KV + t.Busy
+	return t.Fixed + t.Queue + t.Prefill + t.Attention + t.Hop + t.KV + t.Busy
 }
 
 // Score is TTFT plus what the request costs others; lower is better.
@@ -68,6 +81,7 @@ type Candidate struct {
 	Credit  float64 // the same with pending placements discounted: what the score counts
 	Terms   Terms
 	Score   float64 // what the policy minimised, ms for ttft; meaningful when eligible
+	Hops    bool    // the prompt is prefilled elsewhere for it
 	// Excluded is why it could not be picked (one of the Excluded constants); empty
 	// when it could.
 	Excluded string
@@ -87,6 +101,7 @@ type Choice struct {
 	UncachedTokens int           // prompt tokens it may have to prefill, pending placements discounted; give it to Store.Begin
 	ExpectedOutput int           // tokens
 	TTFT           time.Duration // predicted
+	Hops           bool          // the prompt is to be prefilled elsewhere; UncachedTokens is then 0
 	Chosen         int           // index in Candidates, -1 before a pick succeeded
 	At             time.Time     // the pick's now
 

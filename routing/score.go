@@ -34,7 +34,11 @@ func (p *Picker) survey(c *Choice, i int, w *state.Weight, now time.Time) {
 	t.Own = float64(own.UncachedTokens)
 	t.Others = float64(r.Others.UncachedTokens)
 	t.Foreign = foreign.tokens
-	t.Decode = float64(own.Decode()+r.Others.Decode()) + foreign.decode
+	streams := own.Decode() + r.Others.Decode()
+	if r.Role == state.RoleDecode { // what is prefilled elsewhere will be a stream here
+		streams = own.InFlight + r.Others.InFlight
+	}
+	t.Decode = float64(streams) + foreign.decode
 	t.Rate = par.RateAt(t.Decode)
 	t.Fixed = par.Fixed
 	c.standing[i] = standing{par: par, weight: w, kvFull: r.Reading.KVUsage >= kvFull && r.Fresh(now)}
@@ -71,6 +75,9 @@ func (p *Picker) score(c *Choice, i int, req *Request, now time.Time) {
 	u := float64(c.PromptTokens) - cand.Credit
 	t.Prefill = u * perToken
 	t.Attention = par.Quadratic * u * float64(c.PromptTokens)
+	if req.Hop.Offered && cand.Replica.Role == state.RoleDecode {
+		p.hop(cand, req, u)
+	}
 	if s.kvFull {
 		t.KV = kvWait(&cand.Replica.Reading, t, u, par, float64(c.ExpectedOutput))
 	}

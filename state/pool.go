@@ -18,6 +18,16 @@ const (
 	RoleDecode  Role = "decode"
 )
 
+// Names of vLLM's ways to hand KV from engine to engine.
+const (
+	ConnectorNixl     = "nixl"
+	ConnectorMooncake = "mooncake"
+)
+
+// DefaultBootstrapPort is where SGLang's and Mooncake's prefill engines listen for
+// those that decode, unless they are told otherwise.
+const DefaultBootstrapPort = 8998
+
 // EngineKind is the kind of server a replica is.
 type EngineKind string
 
@@ -48,6 +58,9 @@ type PoolSpec struct {
 	// on a Store makes that many replicas of one that is listed: each has a cache of
 	// its own and is asked for by its rank.
 	DPRanks int
+	// KVConnector is how vLLM engines of a pool with roles hand over a prompt's KV:
+	// ConnectorNixl (the default) or ConnectorMooncake. SGLang has one way.
+	KVConnector string
 
 	SLOTTFT time.Duration
 	SLOITL  time.Duration
@@ -112,6 +125,9 @@ type Replica struct {
 	Engine EngineKind // as configured; readings carry the detected kind
 	Rank   int        // data-parallel rank, 0 when there is only one
 	Source Source
+	// BootstrapPort is where a prefill replica listens for those that decode; 0 means
+	// DefaultBootstrapPort.
+	BootstrapPort int
 }
 
 // Process is the id of the process that a replica is, or is a rank of: what

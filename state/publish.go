@@ -164,6 +164,7 @@ func (s *Store) publishAll(v *View) {
 			v.index.replicas[of] = e.place // operators name processes
 		}
 		p.Replicas = append(p.Replicas, s.replicaView(e))
+		p.Split = p.Split || e.replica.Role == RolePrefill || e.replica.Role == RoleDecode
 	}
 }
 
@@ -197,7 +198,7 @@ func (s *Store) publishChanged(v, prev *View) {
 		}
 		p := v.Pools[e.place.pool]
 		if p == prev.Pools[e.place.pool] {
-			p = &PoolView{Spec: p.Spec, Replicas: slices.Clone(p.Replicas)}
+			p = &PoolView{Spec: p.Spec, Replicas: slices.Clone(p.Replicas), Split: p.Split}
 			v.Pools[e.place.pool] = p
 		}
 		p.Replicas[e.place.at] = s.replicaView(e)

@@ -33,6 +33,7 @@ type place struct{ pool, at int32 }
 type PoolView struct {
 	Spec     PoolSpec
 	Replicas []*ReplicaView // in id order
+	Split    bool           // some replicas serve one leg of a request only
 }
 
 // ReplicaView is one replica as this router knows it.

@@ -79,6 +79,8 @@ type wireReplica struct {
 	Engine state.EngineKind `json:"engine,omitempty"`
 	Rank   int              `json:"rank,omitempty"`
 	Source state.Source     `json:"source,omitempty"`
+	// BootstrapPort is new: what was written without it has none.
+	BootstrapPort int `json:"bootstrap_port,omitempty"`
 }
 
 type wireDrain struct {

@@ -23,6 +23,8 @@ type explained struct {
 	Model         string        `json:"model"`
 	Attempt       int           `json:"attempt"`
 	Replica       string        `json:"replica"`
+	Leg           string        `json:"leg"`     // of a past pick: prefill or decode
+	Prefill       string        `json:"prefill"` // of a pick to come: where the prompt would be prefilled
 	Policy        string        `json:"policy"`
 	Reason        string        `json:"reason"`
 	PromptTokens  int           `json:"prompt_tokens"`
@@ -53,6 +55,7 @@ var (
 		{"queue", "queue ms"},
 		{"prefill", "prefill ms"},
 		{"attention", "attention ms"},
+		{"hop", "hop ms"},
 		{"kv", "kv ms"},
 		{"busy", "busy ms"},
 		{"eviction", "eviction ms"},
@@ -220,7 +223,11 @@ func answered(id string) (request string, stripped bool) {
 func (e *explained) print(w io.Writer, o outputFlag) error {
 	past := e.RequestID != ""
 	if past {
-		fmt.Fprintf(w, "request %s, attempt %d\n", e.RequestID, e.Attempt)
+		leg := ""
+		if e.Leg != "" {
+			leg = ", to " + e.Leg
+		}
+		fmt.Fprintf(w, "request %s, attempt %d%s\n", e.RequestID, e.Attempt, leg)
 	}
 	fmt.Fprintf(w, "pool %s, model %s, about %s\n", e.Pool, e.Model, plural(e.PromptTokens, "prompt token"))
 	verb := "goes"
@@ -232,6 +239,9 @@ func (e *explained) print(w io.Writer, o outputFlag) error {
 	} else {
 		fmt.Fprintf(w, "%s to %s: policy %s, %s; %s expected in its cache, first token expected after %s%s\n",
 			verb, e.Replica, e.Policy, inWords(e.Reason), plural(e.MatchedTokens, "token"), e.TTFT.Round(time.Millisecond), e.observed())
+	}
+	if e.Prefill != "" {
+		fmt.Fprintf(w, "its prompt is prefilled by %s first\n", e.Prefill)
 	}
 	if best, tied := e.tied(); tied {
 		fmt.Fprintf(w, "its score is within the tie band of the best, %.1f: among such replicas one is drawn at random\n", best)

@@ -85,7 +85,8 @@ type PoolConfig struct {
 	Policy        string          `yaml:"policy"`
 	Replicas      []ReplicaConfig `yaml:"replicas"`
 	APIKeyEnv     string          `yaml:"api_key_env"`
-	DPRanks       int             `yaml:"dp_ranks"` // data-parallel ranks behind each URL
+	DPRanks       int             `yaml:"dp_ranks"`     // data-parallel ranks behind each URL
+	KVConnector   string          `yaml:"kv_connector"` // nixl | mooncake: how vLLM engines with roles hand over KV
 	SLO           SLOConfig       `yaml:"slo"`
 	Breaker       BreakerConfig   `yaml:"breaker"`
 	Drain         DrainConfig     `yaml:"drain"`
@@ -98,7 +99,9 @@ type PoolConfig struct {
 // ReplicaConfig is one static replica.
 type ReplicaConfig struct {
 	URL  string `yaml:"url"`
-	Role string `yaml:"role"` // both
+	Role string `yaml:"role"` // both | prefill | decode
+	// BootstrapPort is where a prefill replica listens for those that decode.
+	BootstrapPort int `yaml:"bootstrap_port"`
 }
 
 // SLOConfig holds what good latency means in a pool.
@@ -178,6 +181,7 @@ func (p *PoolConfig) setDefaults() {
 	str(&p.Engine, string(state.EngineAuto))
 	str(&p.Policy, "ttft")
 	num(&p.DPRanks, 1)
+	str(&p.KVConnector, state.ConnectorNixl)
 	def(&p.SLO.TTFT, 2*time.Second)
 	def(&p.SLO.ITL, 100*time.Millisecond)
 	num(&p.Breaker.Failures, 5)
@@ -198,7 +202,10 @@ func (p *PoolConfig) setDefaults() {
 	def(&p.Scale.Cooldown, time.Minute)
 	def(&p.Scale.DownWindow, 5*time.Minute)
 	for i := range p.Replicas {
-		str(&p.Replicas[i].Role, string(state.RoleBoth))
+		r := &p.Replicas[i]
+		if str(&r.Role, string(state.RoleBoth)); r.Role == string(state.RolePrefill) {
+			num(&r.BootstrapPort, state.DefaultBootstrapPort)
+		}
 	}
 }
 
@@ -206,7 +213,7 @@ func (p *PoolConfig) setDefaults() {
 func (p *PoolConfig) Spec() state.PoolSpec {
 	return state.PoolSpec{
 		Name: p.Name, Model: p.Model, Aliases: p.Aliases, UpstreamModel: p.UpstreamModel,
-		Engine: state.EngineKind(p.Engine), Policy: p.Policy, APIKeyEnv: p.APIKeyEnv, DPRanks: p.DPRanks,
+		Engine: state.EngineKind(p.Engine), Policy: p.Policy, APIKeyEnv: p.APIKeyEnv, DPRanks: p.DPRanks, KVConnector: p.KVConnector,
 		SLOTTFT: p.SLO.TTFT, SLOITL: p.SLO.ITL,
 		ConnectTimeout: p.Timeouts.Connect, FirstByteTimeout: p.Timeouts.FirstByte,
 		IdleTimeout: p.Timeouts.Idle, TotalTimeout: p.Timeouts.Total, Heartbeat: p.Heartbeat, RetryAttempts: p.Retry.Attempts,

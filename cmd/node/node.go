@@ -140,7 +140,7 @@ func (n *Node) newState() {
 		var list []state.Replica
 		for _, r := range p.Replicas {
 			rep, err := replica(p.Name, r.URL, state.Role(r.Role), state.EngineKind(p.Engine))
-			if err == nil { // Validate has checked it
+			if rep.BootstrapPort = r.BootstrapPort; err == nil { // Validate has checked it
 				list = append(list, rep)
 			}
 		}

@@ -19,9 +19,10 @@ import (
 
 // policies, engines and actuators are the names a file may use.
 var (
-	engines   = []string{"auto", "vllm", "sglang", "llamacpp", "openai", "anthropic"}
-	actuators = []string{"dry_run", "process"}
-	roles     = []string{string(state.RoleBoth)}
+	engines    = []string{"auto", "vllm", "sglang", "llamacpp", "openai", "anthropic"}
+	actuators  = []string{"dry_run", "process"}
+	roles      = []string{string(state.RoleBoth), string(state.RolePrefill), string(state.RoleDecode)}
+	connectors = []string{state.ConnectorNixl, state.ConnectorMooncake}
 )
 
 // Validate reports every fault of the configuration at once, each with its key
@@ -202,6 +203,48 @@ func (p *PoolConfig) validate(v *faults, at string) {
 			first[u] = j
 		}
 		v.oneOf(key+".role", r.Role, roles)
+	}
+	p.validateRoles(v, at)
+}
+
+// validateRoles judges the legs that a pool's replicas serve: both have to be there,
+// and engines that know how to hand over a prompt's KV.
+func (p *PoolConfig) validateRoles(v *faults, at string) {
+	v.oneOf(at+".kv_connector", p.KVConnector, connectors)
+	n := map[string]int{}
+	for j, r := range p.Replicas {
+		n[r.Role]++
+		key := fmt.Sprintf("%s.replicas[%d].bootstrap_port", at, j)
+		switch {
+		case r.BootstrapPort < 0 || r.BootstrapPort > 65535:
+			v.add(key, "is %d: a port is 1 to 65535", r.BootstrapPort)
+		case r.BootstrapPort > 0 && r.Role != string(state.RolePrefill):
+			v.add(key, "is for replicas of role prefill alone: those that decode call there")
+		}
+	}
+	prefill, decode := n[string(state.RolePrefill)], n[string(state.RoleDecode)]
+	switch {
+	case prefill > 0 && decode == 0:
+		v.add(at+".replicas", "has %d of role prefill and none of role decode: nobody would answer for them", prefill)
+	case decode > 0 && prefill == 0:
+		v.add(at+".replicas", "has %d of role decode and none of role prefill: use role both, or add one that prefills", decode)
+	case prefill == 0:
+		return
+	}
+	switch state.EngineKind(p.Engine) {
+	case state.EngineLlamaCpp, state.EngineOpenAI, state.EngineAnthropic:
+		v.add(at+".engine", "is %s, which can't serve a request in two legs: with roles prefill and decode use vllm, sglang or auto", p.Engine)
+	case state.EngineVLLM:
+	default:
+		if p.DPRanks > 1 {
+			v.add(at+".dp_ranks", "is %d: with roles prefill and decode only engine vllm can have several", p.DPRanks)
+		}
+	}
+	if p.KVConnector == state.ConnectorMooncake && p.Engine != string(state.EngineVLLM) {
+		v.add(at+".kv_connector", "is mooncake, which is vLLM's: set engine to vllm")
+	}
+	if p.Scale.Actuator != "dry_run" {
+		v.add(at+".scale.actuator", "is %s: pools with roles prefill and decode can only be scaled by dry_run", p.Scale.Actuator)
 	}
 }
 

@@ -52,6 +52,9 @@ func (s *Server) status(w http.ResponseWriter, _ *http.Request) {
 		if why != "" && p.Replicas < p.Target {
 			out.Warn = append(out.Warn, fmt.Sprintf("pool %s has %d of %s: %s", p.Name, p.Replicas, replicas(p.Target), why))
 		}
+		if legs := map[string]string{"both": "prefill and decode"}; p.Missing != "" && p.Replicas > 0 {
+			out.Warn = append(out.Warn, fmt.Sprintf("pool %s lacks replicas that %s", p.Name, cmp.Or(legs[p.Missing], p.Missing)))
+		}
 	}
 	for _, r := range s.replicasOf("") {
 		if state.Condition(r.State).TakesRequests() {
@@ -135,6 +138,9 @@ func pools(v *state.View) []Pool {
 			l := r.Load()
 			row.InFlight += l.InFlight
 			row.Queued += l.UncachedTokens
+		}
+		if l := p.Legs(v.Weights, now); p.Split {
+			row.Prefill, row.Decode, row.Missing = &l.Prefill, &l.Decode, l.Missing()
 		}
 		out = append(out, row)
 	}

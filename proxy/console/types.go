@@ -135,6 +135,11 @@ type Pool struct {
 	Min      int      `json:"min"`
 	Max      int      `json:"max"`
 	Actuator string   `json:"actuator"`
+	// Of a pool whose replicas serve legs: those that can take one now, and what is
+	// missing for a whole answer: prefill, decode or both; empty if nothing is.
+	Prefill *int   `json:"prefill,omitempty"`
+	Decode  *int   `json:"decode,omitempty"`
+	Missing string `json:"missing,omitempty"`
 }
 
 // Replica is one replica as this router sees it. Negative figures are unknown.

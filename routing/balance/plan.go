@@ -54,6 +54,7 @@ func plan(spec *state.PoolSpec, members []*member, panicked bool, last, now time
 	var p poolPlan
 	var want []*member
 	n, healthy := 0, 0
+	var legs [3]leg
 	others := slices.ContainsFunc(members, func(m *member) bool { return !m.view.OfWrongModel(spec, now) })
 	for _, m := range members {
 		m.over = false
@@ -64,9 +65,12 @@ func plan(spec *state.PoolSpec, members []*member, panicked bool, last, now time
 			continue // not in traffic, and no stand-in for those that are
 		}
 		n++
+		l := &legs[legOf(m)]
+		l.n++
 		switch {
 		case m.breaker.phase != closed:
 			p.ejected++
+			l.ejected++
 		default:
 			if m.breaker.failing(&m.tally, m.view, spec, now) != "" {
 				want = append(want, m)
@@ -79,17 +83,45 @@ func plan(spec *state.PoolSpec, members []*member, panicked bool, last, now time
 		return cmp.Or(cmp.Compare(b.tally.fails, a.tally.fails), cmp.Compare(a.view.ID, b.view.ID))
 	})
 	for _, m := range want {
-		if p.ejected < maxEjected(spec, n) {
+		if l := &legs[legOf(m)]; l.ejected < maxEjected(spec, l.n) {
 			m.breaker.eject(m.breaker.failing(&m.tally, m.view, spec, now), spec, now)
 			p.ejected++
+			l.ejected++
 			continue
 		}
 		m.over = true
 	}
 	p.panic = p.ejected > 0 && maxEjected(spec, n) < n && float64(healthy) < panicShare*float64(n)
 	planSlowStart(members, now)
-	p.skew = planSkew(members, last, now)
+	for i := range legs {
+		if of := membersOf(members, i); len(of) > 0 {
+			p.skew = max(p.skew, planSkew(of, last, now))
+		}
+	}
 	return p
+}
+
+// leg is the replicas of a pool that stand in for each other: those of one role.
+type leg struct{ n, ejected int }
+
+// legOf is the place of a member's leg among them.
+func legOf(m *member) int {
+	switch m.view.Role {
+	case state.RolePrefill:
+		return 1
+	case state.RoleDecode:
+		return 2
+	}
+	return 0
+}
+
+// membersOf are those of one leg: all of them in a pool without legs.
+func membersOf(members []*member, leg int) []*member {
+	other := func(m *member) bool { return legOf(m) != leg }
+	if !slices.ContainsFunc(members, other) {
+		return members
+	}
+	return slices.DeleteFunc(slices.Clone(members), other)
 }
 
 // planSlowStart begins a slow start for replicas that joined a running pool, once

@@ -2,6 +2,7 @@ package cases
 
 import (
 	"bufio"
+	"cmp"
 	"fmt"
 	"io"
 	"net"
@@ -50,7 +51,7 @@ func (g *got) reset() {
 	_ = g.conn.Close()
 }
 
-// engine is a vLLM made of sockets. Readings find it idle; what completions get is
+// engine is a vLLM, or a SGLang, made of sockets. Readings find it idle; what completions get is
 // the test's choice.
 type engine struct {
 	url string
@@ -64,11 +65,14 @@ type engine struct {
 	peak    int
 	conns   map[net.Conn]bool
 	dials   int
-	read    int           // readings answered
-	model   string        // of /v1/models
-	models  []string      // further ones
-	refuses bool          // new connections are closed at once with RST
-	idle    time.Duration // keep-alive; 0: for ever
+	read    int                             // readings answered
+	model   string                          // of /v1/models
+	models  []string                        // further ones
+	gets    func(path string) (body string) // answers to GET of its own; "" for the usual
+	sglang  bool                            // what it says of itself
+	version string                          // as well
+	refuses bool                            // new connections are closed at once with RST
+	idle    time.Duration                   // keep-alive; 0: for ever
 }
 
 // newEngine starts an engine whose completions are answered by answer, which says
@@ -201,9 +205,19 @@ func (e *engine) reading(c net.Conn, head string) bool {
 	e.mu.Lock()
 	e.read++
 	models := append([]string{e.model}, e.models...)
+	sglang, version := e.sglang, cmp.Or(e.version, "0.11.0")
 	e.mu.Unlock()
 	path := strings.Fields(head)[1]
+	if e.gets != nil {
+		if body := e.gets(path); body != "" {
+			_, err := io.WriteString(c, reply(200, body))
+			return err == nil
+		}
+	}
 	status, kind, body := 200, "application/json", ""
+	if own := strings.HasPrefix(path, "/v1/loads") || path == "/server_info"; own && !sglang || sglang && (path == "/version" || path == "/metrics") {
+		path = "not here"
+	}
 	switch path {
 	case "/metrics":
 		kind = "text/plain"
@@ -217,7 +231,11 @@ func (e *engine) reading(c net.Conn, head string) bool {
 		}
 		body = `{"object":"list","data":[` + strings.Join(list, ",") + `]}`
 	case "/version":
-		body = `{"version":"0.11.0"}`
+		body = `{"version":"` + version + `"}`
+	case "/v1/loads?include=core,queues,memory":
+		body = `{"version":"0.5.9","dp_rank_count":1,"loads":[{"dp_rank":0,"num_running_reqs":0,"num_waiting_reqs":0,"max_total_num_tokens":204000,"token_usage":0.01}]}`
+	case "/server_info":
+		body = `{"model_path":"m","version":"0.5.9","max_total_num_tokens":204000,"page_size":64,"dp_size":1}`
 	case "/health":
 	default:
 		status = 404

@@ -220,12 +220,18 @@ type stream struct {
 // open sends a request on a new connection.
 func (r *router) open(body string, fields ...string) *stream {
 	r.t.Helper()
+	return r.send(post(body, fields...))
+}
+
+// send sends these bytes on a new connection.
+func (r *router) send(request string) *stream {
+	r.t.Helper()
 	c, err := net.Dial("tcp", r.api)
 	must(r.t, err)
 	_ = c.SetReadDeadline(time.Now().Add(3 * patience))
 	r.t.Cleanup(func() { _ = c.Close() })
 	s := &stream{t: r.t, conn: c.(*net.TCPConn), br: bufio.NewReader(c)}
-	_, err = io.WriteString(c, post(body, fields...))
+	_, err = io.WriteString(c, request)
 	must(r.t, err)
 	return s
 }

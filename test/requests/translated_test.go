@@ -281,3 +281,14 @@ func TestNextTurnOfTranslatedMessages(t *testing.T) {
 		g.stop()
 	}
 }
+
+// What an engine holds of a chat is found by a client of either API: it is one prompt.
+func TestMessagesAndChatsShareWhatEnginesHold(t *testing.T) {
+	g := one(t, func(c *node.Config) { c.API.Debug = true })
+	long := strings.Repeat("many words of a prompt ", 300)
+	g.matched(`{"model":"llama","messages":[{"role":"system","content":"be brief"},{"role":"user","content":"` + long + `"}]}`)
+	r := g.post(messagesPath, `{"model":"llama","max_tokens":5,"system":[{"type":"text","text":"be brief"}],"messages":[{"role":"user","content":[{"type":"text","text":"`+long+`"}]}]}`, version, "x-hearsay-debug: 1")
+	if n := r.Header.Get("X-Hearsay-Matched-Tokens"); len(n) < 4 {
+		t.Errorf("the message matches %s tokens of the chat", n)
+	}
+}
