@@ -27,6 +27,9 @@ func (r *request) dispatch() (f *failure, quiet bool) {
 	for {
 		if !t.under {
 			if err := r.next(); err != nil {
+				if r.legs != nil && r.withoutKV() {
+					continue
+				}
 				break
 			}
 		}

@@ -22,6 +22,7 @@ type legs struct {
 	replica *state.ReplicaView // that prefills
 	failed  int                // prefills that failed
 	params  []byte             // vLLM: what the replica that decodes is handed over; nil: nothing
+	spoilt  bool               // vLLM: the last replica failed with what it was handed over
 	counted bool               // what came of it, in metrics
 
 	usage    api.Usage // of the prefill
@@ -118,6 +119,7 @@ func (r *request) wholeLeg() {
 // heard of it.
 func (r *request) missed(f *failure) {
 	l := r.legs
+	l.spoilt = l.rid == "" && l.stage == stageDecode && f.retry && f.status >= http.StatusInternalServerError && f.outcome == OutcomeFailed
 	if l.rid != "" {
 		if f.status == http.StatusRequestTimeout && !f.other { // it waited for KV in vain
 			f.outcome, f.retry, f.err = OutcomeTimeout, true, api.BadGateway("decode_timeout")
@@ -131,6 +133,18 @@ func (r *request) missed(f *failure) {
 		}
 	}
 	l.stage = stageWhole
+}
+
+// withoutKV lets the last replica be tried again where no other one is left and what
+// it was handed over may be what it failed with: it then prefills the prompt itself.
+func (r *request) withoutKV() bool {
+	l := r.legs
+	if !l.spoilt {
+		return false
+	}
+	l.spoilt, l.failed = false, orDefault(r.job.Pool().Spec.RetryAttempts, defaultAttempts)
+	r.job.Again()
+	return true
 }
 
 // editLegs notes what the replica that answers must see differently. What clients say

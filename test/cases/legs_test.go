@@ -346,6 +346,36 @@ func TestC22AnotherDecodeReplica(t *testing.T) {
 	settled(t, []*router{r}, p1, d1, d2)
 }
 
+// Where no other replica decodes, one that failed with what it was handed over gets the
+// request without that: once.
+func TestC22DecodeFailsWithTheKV(t *testing.T) {
+	t.Parallel()
+	p1, d1 := newEngine(t, strictPrefill(filledKV)), newEngine(t, nil)
+	broken := says(reply(500, oops))
+	d1.becomes(func(g *got) bool {
+		if strings.Contains(g.body, "kv_transfer_params") {
+			return broken(g)
+		}
+		return healthy(g)
+	})
+	r := start(t, setup{}, legPool("vllm", []*engine{p1}, []*engine{d1}))[0]
+	if a := r.chat(legChat("spoilt", `"stream":true,`)); a.StatusCode != 200 || a.err != nil || a.body != role+token("Hi")+finish+done {
+		t.Errorf("%d %q", a.StatusCode, a.body)
+	}
+	if p, d := len(p1.requests()), len(d1.requests()); p != 1 || d != 2 {
+		t.Errorf("%d prefills, %d decodes", p, d)
+	}
+	d1.forget()
+	d1.becomes(broken)
+	if a := r.chat(legChat("broken", "")); a.StatusCode != 500 || a.body != oops {
+		t.Errorf("broken: %d %q", a.StatusCode, a.body)
+	}
+	if d := len(d1.requests()); d != 2 {
+		t.Errorf("%d decodes by one that is broken", d)
+	}
+	settled(t, []*router{r}, p1, d1)
+}
+
 // What is not worth a hop, or can't be split, is served by one replica.
 func TestRequestsInOneLeg(t *testing.T) {
 	t.Parallel()

@@ -86,6 +86,10 @@ type Config struct {
 	// DPRanks is how many data-parallel ranks the process has: each schedules and
 	// caches for itself, see Engine.Rank. For vLLM and SGLang. Default 1.
 	DPRanks int
+	// Leg is the part of requests that a SGLang engine serves, and Pairs where it meets
+	// the engines that serve the other one. Default: whole requests.
+	Leg   Leg
+	Pairs *Pairs
 	// EngineLabel is the engine label of the metrics. Default "0".
 	EngineLabel string
 	// KeepAlive closes idle connections after this long; uvicorn's and so vLLM's is
@@ -163,6 +167,7 @@ func (c Config) Validate() error {
 	check(c.MeanOutput > 0, "mean_output: %d is not 1 or more", c.MeanOutput)
 	check(c.StreamInterval > 0, "stream_interval: %d is not 1 or more", c.StreamInterval)
 	check(c.DPRanks >= 1 && c.DPRanks <= 64 && (c.DPRanks == 1 || c.Kind == VLLM || c.Kind == SGLang), "dp_ranks: %d is not in 1..64, or not for %s", c.DPRanks, c.Kind)
+	check(c.Leg == "" || (c.Leg == LegPrefill || c.Leg == LegDecode) && c.Kind == SGLang && c.Pairs != nil, "leg: %q is not prefill or decode of a sglang with pairs", c.Leg)
 	check(c.MaxQueue >= 0 && c.MaxLoRAs >= 0 && c.MediaTokens >= 0, "max_queue, max_loras, media_tokens: negative")
 	check(c.KeepAlive > 0, "keep_alive: %v is not positive", c.KeepAlive)
 	check(c.MaxBodyBytes > 0 && c.RecordLimit > 0, "max_body_bytes, record_limit: not positive")

@@ -55,8 +55,9 @@
 //   - A vocabulary: token ids are hashes of pieces of text, about 4 bytes per
 //     token in ASCII text and 1.7 elsewhere. A tokeniser that merges across the
 //     end of a prompt is not modelled.
-//   - SGLang's prefill/decode pairs: bootstrap fields are ignored and no leg waits
-//     for the other. For vLLM a transfer takes no time: a request that names
+//   - SGLang's prefill/decode pairs in full: with Config.Leg an engine that decodes
+//     waits until the other one has answered, which waits for nobody; only engines of
+//     one process meet. For vLLM a transfer takes no time: a request that names
 //     remote blocks gets its prompt's blocks at once and computes the last token.
 //   - The kinds differ in paths, metrics, usage and errors only; all run the same
 //     scheduler and block cache (SGLang's tree and llama.cpp's slots evict otherwise,

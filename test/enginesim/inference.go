@@ -77,6 +77,9 @@ func (e *Engine) inference(of func() endpoint) http.HandlerFunc {
 			c, req, apiErr = e.prepare(ep, rec, body)
 		}
 		if apiErr == nil {
+			if !e.meet(r.Context(), req, rec) {
+				return
+			}
 			apiErr = e.submit(c, body)
 		}
 		if apiErr != nil {
@@ -98,6 +101,7 @@ func (e *Engine) inference(of func() endpoint) http.HandlerFunc {
 		} else {
 			a.whole(r.Context())
 		}
+		e.prefilled(req, rec)
 	}
 }
 
@@ -158,6 +162,9 @@ func (e *Engine) failNow(w http.ResponseWriter, r *http.Request, rec *RequestRec
 func (e *Engine) prepare(ep endpoint, rec *RequestRecord, body []byte) (*call, *request, *apiError) {
 	req, err := ep.parse(body)
 	if err != nil {
+		return nil, nil, err
+	}
+	if err := e.leg(req); err != nil {
 		return nil, nil, err
 	}
 	ids, err := ep.prompts(req)

@@ -40,8 +40,9 @@ type request struct {
 	rid             string
 	dimensions      int
 	base64          bool
-	remoteDecode    bool // prefill for another engine
-	remotePrefill   bool // the prompt's blocks come from another engine
+	remoteDecode    bool   // prefill for another engine
+	remotePrefill   bool   // the prompt's blocks come from another engine
+	room            string // where SGLang's legs meet; "" = none
 	messages, tools gjson.Result
 	tool            string // the function that has to be called; "" = none
 	prompt, input   gjson.Result
@@ -127,6 +128,8 @@ func (e *Engine) parse(body []byte) (*request, *apiError) {
 			r.dimensions, err = integer(k.Str, v, 1)
 		case "encoding_format":
 			r.base64 = v.Str == "base64"
+		case "bootstrap_room":
+			r.room = strings.Clone(v.Raw)
 		case "kv_transfer_params":
 			r.transferParams(v)
 		}

@@ -16,6 +16,14 @@ import (
 func twoLegs(routers, prefill, decode int, kind enginesim.Kind) harness.BubbleConfig {
 	cfg := harness.BubbleConfig{Routers: routers, Engines: prefill + decode, Delay: time.Millisecond, Engine: enginesim.DefaultConfig()}
 	cfg.Engine.Kind, cfg.Engine.KeepBodies = kind, true
+	if kind == enginesim.SGLang {
+		cfg.Engine.Pairs = &enginesim.Pairs{}
+		cfg.EachEngine = func(i int, c *enginesim.Config) {
+			if c.Leg = enginesim.LegPrefill; i >= prefill {
+				c.Leg = enginesim.LegDecode
+			}
+		}
+	}
 	cfg.PoolFile = func(p *node.PoolConfig) {
 		p.Engine = string(kind)
 		for i := range p.Replicas {
@@ -143,6 +151,9 @@ func TestTwoLegsUnderLoad(t *testing.T) {
 				b.Idle(10 * time.Second)
 				if broken > 12 {
 					t.Errorf("%d streams broke off", broken)
+				}
+				if e := b.Engine(3); kind == enginesim.SGLang && e.Totals().PrefilledTokens > 2*e.Record().Received {
+					t.Errorf("%s, which decodes, prefilled: %+v", e.ID, e.Totals())
 				}
 				for _, e := range b.Engines() {
 					if n := e.Record().Finished; n == 0 {
