@@ -58,7 +58,7 @@ e2e: ## real processes over loopback: official client, disconnects, kills, scali
 	$(GO) test -count=1 -v ./test/e2e
 
 .PHONY: e2e-clients
-e2e-clients: build ## the openai libraries for Python and Node, and curl, through three routers; installs them below bin/clients
+e2e-clients: build ## the openai libraries for Python and Node, and curl, and Anthropic's for Python, Node and Go, through routers; installs them below bin/clients
 	$(GO) run ./test/clients -bin $(BIN)
 
 .PHONY: chaos

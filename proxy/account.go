@@ -11,7 +11,7 @@ import (
 // Result is what came of one attempt.
 type Result struct {
 	Outcome    Outcome
-	Usage      api.Usage
+	Usage      api.Usage     // reported or estimated; Source says which
 	HasUsage   bool          // the engine reported Usage
 	Streamed   bool          // tokens came one by one: their times mean something
 	Whole      bool          // the answer came to its end and went through Answer
@@ -52,6 +52,37 @@ func (j *Job) End(r *Result) {
 	if r.Outcome == OutcomeServed || r.HasUsage {
 		j.learn(r)
 	}
+	j.meter(r)
+}
+
+// meter counts what the attempt used, by where its numbers come from.
+func (j *Job) meter(r *Result) {
+	u := &r.Usage
+	if u.Source == api.None {
+		return
+	}
+	m, pool := j.core.metrics, j.pool.Spec.Name
+	m.records.WithLabelValues(pool, u.Source.String()).Inc()
+	m.tokens.WithLabelValues(pool, "input").Add(float64(u.InputTotal))
+	m.tokens.WithLabelValues(pool, "output").Add(float64(u.Output))
+	if u.CachedKnown {
+		m.tokens.WithLabelValues(pool, "cached").Add(float64(u.InputCached))
+	}
+}
+
+// estimate is what a request used whose engine does not say: the prompt as it was
+// estimated for the pick, and of the answer a token for each event of a stream, which is
+// what engines send, or its text by the model's ratio. Nothing is known of a request
+// that is passed through unread.
+func (j *Job) estimate(pieces int, whole bool) api.Usage {
+	if !j.prompt {
+		return api.Usage{}
+	}
+	u := api.Usage{InputTotal: j.req.PromptTokens, Output: pieces, Source: api.Estimated}
+	if whole {
+		u.Output = j.ratio.Tokens(prefix.Mark{ASCII: uint32(min(pieces, 1<<31-1))})
+	}
+	return u
 }
 
 // settle confirms or withdraws the placement.
@@ -96,12 +127,7 @@ func (j *Job) learn(r *Result) {
 				c.counted(j.pool.Spec.UpstreamName(), j.total, u.InputTotal)
 			}
 		}
-		c.metrics.tokens.WithLabelValues(pool, "input").Add(float64(u.InputTotal))
-		c.metrics.tokens.WithLabelValues(pool, "output").Add(float64(u.Output))
 		s.PromptTokens = u.InputTotal
-		if u.CachedKnown {
-			c.metrics.tokens.WithLabelValues(pool, "cached").Add(float64(u.InputCached))
-		}
 		if u.CachedKnown && !j.handed() {
 			c.metrics.predicted.Add(float64(j.pick.MatchedTokens))
 			c.metrics.reported.Add(float64(u.InputCached))

@@ -77,37 +77,53 @@ const (
 )
 
 // readBody reads a request's body whole, and nothing behind it. size is its
-// announced size, negative for one in chunks.
+// announced size, negative for one in chunks. The body is valid until freeBody.
 func (c *clientConn) readBody(size int64) ([]byte, error) {
 	switch limit := c.limits.BodyBytes; {
 	case size == 0:
 		return nil, nil
 	case size < 0:
-		return c.readChunks(limit)
+		body := buffer{limit: limit + 1, charge: c.charge, pool: c.bodies}
+		return c.own(&body, c.readChunks(&body))
 	case size > int64(limit):
 		return nil, fasthttp.ErrBodyTooLarge
 	case size == int64(len(c.ahead)): // a short one comes with its head
-		body := c.ahead
-		c.ahead = nil
-		return body, nil
+		c.body, c.ahead = c.ahead, nil
+		return c.body, nil
 	}
-	body := buffer{limit: int(size), charge: c.charge}
-	for len(body.b) < int(size) {
-		if len(body.b) == cap(body.b) {
-			if err := body.grow(max(bodyGrowth*len(body.b), bodyStart)); err != nil {
-				return nil, err
-			}
-		}
-		n, err := c.receive(body.b[len(body.b):cap(body.b)])
-		if body.b = body.b[:len(body.b)+n]; err != nil && len(body.b) < int(size) {
-			return nil, unexpected(err)
-		}
+	body := buffer{limit: int(size), charge: c.charge, pool: c.bodies}
+	return c.own(&body, c.readSized(&body))
+}
+
+// own keeps what was read of a body, or gives it back.
+func (c *clientConn) own(body *buffer, err error) ([]byte, error) {
+	if err != nil {
+		body.drop()
+		return nil, err
 	}
+	c.body = body.b
 	return body.b, nil
 }
 
-// readChunks reads a body that comes in chunks.
-func (c *clientConn) readChunks(limit int) ([]byte, error) {
+// readSized reads as many bytes as the limit says.
+func (c *clientConn) readSized(body *buffer) error {
+	for len(body.b) < body.limit {
+		if len(body.room()) == 0 {
+			if err := body.grow(max(bodyGrowth*len(body.b), bodyStart)); err != nil {
+				return err
+			}
+		}
+		n, err := c.receive(body.room())
+		if body.b = body.b[:len(body.b)+n]; err != nil && len(body.b) < body.limit {
+			return unexpected(err)
+		}
+	}
+	return nil
+}
+
+// readChunks reads a body that comes in chunks. The limit is one byte more than it
+// may have.
+func (c *clientConn) readChunks(body *buffer) error {
 	br := readers.Get().(*bufio.Reader)
 	br.Reset(receiver{c})
 	defer func() {
@@ -119,21 +135,21 @@ func (c *clientConn) readChunks(limit int) ([]byte, error) {
 		readers.Put(br)
 	}()
 	in := chunkReader{br: br}
-	body := buffer{limit: limit + 1, charge: c.charge}
 	for {
-		if len(body.b) == cap(body.b) {
-			if err := body.grow(max(2*cap(body.b), bodyStart)); err != nil {
-				return nil, err
+		if len(body.room()) == 0 {
+			if err := body.grow(max(2*len(body.b), bodyStart)); err != nil {
+				return err
 			}
 		}
-		n, err := in.Read(body.b[len(body.b):cap(body.b)])
+		n, err := in.Read(body.room())
 		switch body.b = body.b[:len(body.b)+n]; {
-		case len(body.b) > limit:
-			return nil, fasthttp.ErrBodyTooLarge
+		case len(body.b) == body.limit:
+			return fasthttp.ErrBodyTooLarge
 		case err == io.EOF:
-			return body.trim(), nil
+			body.trim()
+			return nil
 		case err != nil:
-			return nil, err
+			return err
 		}
 	}
 }
@@ -150,12 +166,16 @@ type receiver struct{ *clientConn }
 
 func (r receiver) Read(p []byte) (int, error) { return r.receive(p) }
 
-// buffer gathers bytes. It charges memory before it takes it.
+// buffer gathers bytes, in memory of the pool. It charges memory before it takes it.
 type buffer struct {
 	b      []byte
 	limit  int // bytes
 	charge func(n int64) bool
+	pool   *bodyPool
 }
+
+// room is where the next bytes go.
+func (b *buffer) room() []byte { return b.b[len(b.b):min(cap(b.b), b.limit)] }
 
 // grow makes room for size bytes in all, or for as many as the limit allows.
 func (b *buffer) grow(size int) error {
@@ -163,19 +183,33 @@ func (b *buffer) grow(size int) error {
 	if size <= cap(b.b) {
 		return nil
 	}
+	_, size = bodyClass(size)
 	if !b.charge(int64(size - cap(b.b))) {
 		return errBudget
 	}
-	b.b = append(make([]byte, 0, size), b.b...)
+	b.move(size)
 	return nil
 }
 
-// trim returns the bytes, in memory of their size where much was left over: a body
-// may be held for minutes.
-func (b *buffer) trim() []byte {
+// move puts the bytes into another buffer.
+func (b *buffer) move(size int) {
+	old := b.b
+	b.b = append(b.pool.get(size), old...)
+	b.pool.put(old)
+}
+
+// trim puts the bytes into memory of their size where much was left over: a body may
+// be held for minutes.
+func (b *buffer) trim() {
 	if spare := cap(b.b) - len(b.b); spare > len(b.b)/8 && spare > 1<<10 {
-		b.charge(-int64(spare))
-		b.b = append(make([]byte, 0, len(b.b)), b.b...)
+		had := cap(b.b)
+		b.move(len(b.b))
+		b.charge(int64(cap(b.b) - had))
 	}
-	return b.b
+}
+
+// drop gives the memory back. What is charged stays so.
+func (b *buffer) drop() {
+	b.pool.put(b.b)
+	b.b = nil
 }

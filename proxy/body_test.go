@@ -28,11 +28,21 @@ func (script) SetReadDeadline(time.Time) error { return nil }
 func sender(r io.Reader, budgetBytes int64) *clientConn {
 	l := Limits{BodyBytes: 64 << 20}
 	l.fill()
-	return &clientConn{Conn: script{Reader: r}, limits: &l, budget: &budget{limit: budgetBytes}}
+	return &clientConn{Conn: script{Reader: r}, limits: &l, budget: &budget{limit: budgetBytes}, bodies: &bodyPool{spoil: spoiled}}
 }
 
 // next takes one request off a connection as the HTTP server does.
 func next(t interface{ Fatalf(string, ...any) }, c *clientConn) (body []byte, err error) {
+	body, err = nextHeld(t, c)
+	if err == nil {
+		body = append(make([]byte, 0, cap(body)), body...)
+	}
+	c.idle()
+	return body, err
+}
+
+// nextHeld is next without the request's end: the body is still valid.
+func nextHeld(t interface{ Fatalf(string, ...any) }, c *clientConn) (body []byte, err error) {
 	var first [1]byte
 	if _, err := c.Read(first[:]); err != nil {
 		return nil, err
@@ -47,9 +57,7 @@ func next(t interface{ Fatalf(string, ...any) }, c *clientConn) (body []byte, er
 	if fault != "" || !c.head.agrees(h.RawHeaders()) || br.Buffered() > 0 {
 		t.Fatalf("fault %q, head %+v, %d bytes too many", fault, c.head, br.Buffered())
 	}
-	body, err = c.readBody(size)
-	c.idle()
-	return body, err
+	return c.readBody(size)
 }
 
 // However a client cuts what it sends, each request gets its own body, and the next

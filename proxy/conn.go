@@ -1,7 +1,6 @@
 package proxy
 
 import (
-	"bytes"
 	"errors"
 	"io"
 	"net"
@@ -21,6 +20,10 @@ const (
 // client is never cut while it makes progress.
 const writePiece = 64 << 10
 
+// firstSize holds a small request. The HTTP server waits for the next request with
+// room for one byte. It is less than bodyLeast: what lies there is never given to others.
+const firstSize = 1 << 10
+
 // clientConn is an accepted connection. It rolls its own deadlines, since those of
 // the HTTP server are absolute and would cut healthy streams: every read of a
 // request and every 64 KiB written have so much time. It knows when its peer has
@@ -32,16 +35,19 @@ type clientConn struct {
 	hang     hangup
 	notify   notifier // the connection's own word, instead of a watcher
 	accepted time.Time
-	head     headEnd   // of the request now being read; the serving goroutine's
-	ahead    []byte    // came behind it and is not read yet; the serving goroutine's
-	began    time.Time // when the request now being read began; the serving goroutine's
-	reading  bool      // a request is being read, not answered; the serving goroutine's
+	head     headEnd         // of the request now being read; the serving goroutine's
+	ahead    []byte          // came behind it and is not read yet; the serving goroutine's
+	first    [firstSize]byte // where a request's first bytes come
+	began    time.Time       // when the request now being read began; the serving goroutine's
+	reading  bool            // a request is being read, not answered; the serving goroutine's
 	state    atomic.Int32
 	closed   atomic.Bool
 	budget   *budget
-	held     int64 // bytes of the request charged to budget; the serving goroutine's
-	over     bool  // the budget refused more; the serving goroutine's
-	linger   bool  // unread bytes are expected when it closes; the serving goroutine's
+	bodies   *bodyPool
+	body     []byte // of the request, until freeBody; the serving goroutine's
+	held     int64  // bytes of the request charged to budget; the serving goroutine's
+	over     bool   // the budget refused more; the serving goroutine's
+	linger   bool   // unread bytes are expected when it closes; the serving goroutine's
 }
 
 // NetConn lets others find what is wrapped.
@@ -65,6 +71,13 @@ func (c *clientConn) Read(p []byte) (int, error) {
 	if c.head.done {
 		return 0, errHead
 	}
+	if len(c.ahead) == 0 && !c.reading && len(p) < firstSize {
+		n, err := c.receive(c.first[:])
+		if n == 0 {
+			return 0, err
+		}
+		c.ahead = c.first[:n]
+	}
 	if len(c.ahead) > 0 {
 		n := c.head.find(c.ahead[:min(len(p), len(c.ahead))])
 		return c.receive(p[:n])
@@ -76,7 +89,7 @@ func (c *clientConn) Read(p []byte) (int, error) {
 	}
 	end := c.head.find(p[:n])
 	if end < n {
-		c.ahead = bytes.Clone(p[end:n])
+		c.ahead = append(c.bodies.get(n-end), p[end:n]...)
 	}
 	return end, err
 }
@@ -88,8 +101,11 @@ var errHead = errors.New("unclear end of a request's head")
 func (c *clientConn) receive(p []byte) (int, error) {
 	if len(c.ahead) > 0 {
 		n := copy(p, c.ahead)
-		if c.ahead = c.ahead[n:]; len(c.ahead) == 0 {
+		if n == len(c.ahead) {
+			c.bodies.put(c.ahead)
 			c.ahead = nil
+		} else {
+			c.ahead = c.ahead[n:]
 		}
 		return n, nil
 	}
@@ -115,8 +131,11 @@ func (c *clientConn) charge(n int64) bool {
 	return c.budget.take(n)
 }
 
-// freeBody gives back what the request was charged: its body is needed no more.
+// freeBody gives back the request's body and what it was charged: it is needed no
+// more.
 func (c *clientConn) freeBody() {
+	c.bodies.put(c.body)
+	c.body = nil
 	if c.held > 0 {
 		c.budget.give(c.held)
 		c.held = 0

@@ -28,6 +28,9 @@ func (r *request) readBody() ([]byte, *api.Error) {
 		return body, e
 	}
 	out := &decoded{buffer{limit: limit, charge: r.charge}}
+	if r.conn != nil {
+		out.pool = r.conn.bodies
+	}
 	var err error
 	switch enc {
 	case "gzip":
@@ -39,10 +42,13 @@ func (r *request) readBody() ([]byte, *api.Error) {
 	case "zstd":
 		err = unzstd(out, body)
 	}
+	if err == nil {
+		out.trim()
+		r.replaceBody(out.b)
+		return out.b, nil
+	}
+	out.drop()
 	switch {
-	case err == nil:
-		r.ctx.Request.ReleaseBody(0) // as it came, nobody needs it
-		return out.trim(), nil
 	case errors.Is(err, errTooLong):
 		return nil, api.BodyTooLarge(int64(limit))
 	case errors.Is(err, errBudget):
@@ -53,10 +59,19 @@ func (r *request) readBody() ([]byte, *api.Error) {
 	return nil, e
 }
 
+// replaceBody gives back the body as it came, which nobody needs once it is decoded.
+func (r *request) replaceBody(with []byte) {
+	r.ctx.Request.ReleaseBody(0)
+	if c := r.conn; c != nil {
+		c.bodies.put(c.body)
+		c.body = with
+	}
+}
+
 // encodingOf is the one encoding that a body comes in, "" for none.
 func encodingOf(h *fasthttp.RequestHeader) (string, *api.Error) {
-	if len(h.PeekAll("Content-Encoding")) > 1 {
-		return "", api.UnsupportedMedia("Content-Encoding")
+	if all := h.PeekAll("Content-Encoding"); len(all) > 1 {
+		return "", api.UnsupportedMedia("Content-Encoding", string(bytes.Join(all, []byte(", "))))
 	}
 	switch enc := string(bytes.ToLower(bytes.TrimSpace(h.ContentEncoding()))); enc {
 	case "", "identity":
@@ -66,7 +81,7 @@ func encodingOf(h *fasthttp.RequestHeader) (string, *api.Error) {
 	case "deflate", "br", "zstd":
 		return enc, nil
 	}
-	return "", api.UnsupportedMedia("Content-Encoding")
+	return "", api.UnsupportedMedia("Content-Encoding", string(h.ContentEncoding()))
 }
 
 // inflate reads one zlib stream, which is what deflate means in HTTP, and nothing

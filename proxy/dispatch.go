@@ -125,6 +125,9 @@ func (r *request) attempt(replica *state.ReplicaView) (f *failure, quiet bool) {
 	}
 	for {
 		if !t.under {
+			if f := r.inWordsOf(spec, replica); f != nil {
+				return f, false
+			}
 			r.prepare(spec, replica, pool, t.bare)
 		}
 		if err := r.x.send(&r.out); err == errQuiet {

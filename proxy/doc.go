@@ -33,9 +33,10 @@
 // A stream spends its life waiting and holds little meanwhile, so that a router has
 // tens of thousands of them: no read buffer of either side, no relay buffer, and a
 // stack of 8 KB. A body is held once, in memory of its size, from its arrival to the
-// first byte of the answer, and takes memory only as it comes. The HTTP server sees
-// heads alone (body.go says why); a connection to a replica has a reader only while
-// there is something to read (upConn).
+// first byte of the answer, and takes memory only as it comes; that memory serves the
+// next bodies for some seconds (bodyPool). The HTTP server sees heads alone (body.go
+// says why); a connection to a replica has a reader only while there is something to
+// read (upConn).
 //
 // The admit-pick-account part (Core) takes plain structs and byte slices. fasthttp
 // stays in the front: Server, the handler and the relay.

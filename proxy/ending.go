@@ -92,6 +92,14 @@ func (r *request) brokeOff() {
 // account reads what the engine said of its use, and whether it failed in words.
 func (a *relay) account(res *Result) {
 	kind := a.r.family()
+	defer func() {
+		if !res.HasUsage {
+			res.Usage = a.r.job.estimate(a.pieces(), a.whole)
+		}
+		if res.Usage.Source != api.None && res.Outcome != OutcomeServed {
+			res.Usage.Source = api.Partial
+		}
+	}()
 	switch {
 	case a.stream:
 		if kind == api.LlamaCpp {
@@ -114,4 +122,12 @@ func (a *relay) account(res *Result) {
 	default:
 		res.Usage, res.HasUsage = a.read.Usage, a.read.HasUsage
 	}
+}
+
+// pieces is how much has come of an answer: events of a stream, bytes of text else.
+func (a *relay) pieces() int {
+	if a.stream {
+		return a.framer.Events()
+	}
+	return a.read.Text
 }

@@ -2,15 +2,109 @@ package proxy
 
 import (
 	"bytes"
+	"errors"
 	"net/http"
 
 	"github.com/hearsay-llm/hearsay/proxy/api"
+	"github.com/hearsay-llm/hearsay/proxy/api/messages"
 	"github.com/hearsay-llm/hearsay/state"
 )
+
+// Anthropic's Messages go as they are to an engine that speaks them, and as a chat
+// completion to any other; the answer comes back as a message then.
 
 // speaksMessages reports whether a replica is asked in Anthropic's API itself.
 func speaksMessages(spec *state.PoolSpec, r *state.ReplicaView) bool {
 	return kindOf(spec, r) == state.EngineAnthropic
+}
+
+// translated is a request of Messages as a chat completion.
+type translated struct {
+	engine state.EngineKind // for which it was made
+	ask    api.Request
+	body   []byte
+	asked  messages.Asked
+}
+
+// inWordsOf makes the request what the replica understands. It fails where the request
+// can't be said in its words.
+func (r *request) inWordsOf(spec *state.PoolSpec, replica *state.ReplicaView) *failure {
+	r.native = r.ask.Endpoint.Shape() == api.Anthropic && speaksMessages(spec, replica)
+	if r.native || r.ask.Endpoint != api.Messages {
+		r.chat = nil
+		return nil
+	}
+	kind := kindOf(spec, replica)
+	if r.chat != nil && r.chat.engine == kind {
+		return nil
+	}
+	t := &translated{engine: kind}
+	var err error
+	if t.body, t.asked, err = messages.Request(nil, r.body, messages.Options{Engine: kind}); err == nil {
+		t.ask, err = api.Parse(api.Chat, t.body)
+	}
+	if err != nil {
+		return &failure{outcome: OutcomeRejected, reason: "bad_request", err: api.AsError(err)}
+	}
+	if r.conn != nil && !r.conn.charge(int64(cap(t.body))) {
+		return &failure{outcome: OutcomeRejected, reason: "over_budget", err: r.s.overBudget()}
+	}
+	t.asked.ID = "msg_" + r.id
+	r.chat = t
+	return nil
+}
+
+// sent is the request as the replica is to get it, but for edits.
+func (r *request) sent() (*api.Request, []byte) {
+	if r.chat != nil {
+		return &r.chat.ask, r.chat.body
+	}
+	return &r.ask, r.body
+}
+
+// maxTranslated bounds an answer that is not streamed and has to be translated, bytes.
+const maxTranslated = 16 << 20
+
+// toMessage makes a whole answer a message.
+func (a *relay) toMessage(body []byte) *failure {
+	made, err := messages.Response(nil, body, a.r.chat.asked, a.r.family())
+	if err != nil {
+		return broken("bad_response", true)
+	}
+	a.ahead = made
+	return nil
+}
+
+// made are the events that came of what was read last, for a client that is not sent
+// what came. They are valid until more is read.
+func (a *relay) made() []byte {
+	if a.framer.Done() {
+		a.events = a.message.Event(a.events, []byte("[DONE]"))
+	}
+	p := a.events
+	a.events = a.events[:0]
+	return p
+}
+
+// ends are the last events of an answer whose stream ended in order. It fails where the
+// answer itself did not end.
+func (a *relay) ends() ([]byte, error) {
+	p := a.message.End(a.made(), nil)
+	if a.message.Failed() != nil && a.framer.Error() == nil {
+		return p, errUnfinished
+	}
+	return p, nil
+}
+
+// errUnfinished is a stream that ended in order, though its answer did not.
+var errUnfinished = errors.New("the answer did not end")
+
+// goodbye is the event that tells a client why its stream ends here.
+func (a *relay) goodbye() []byte {
+	if a.message != nil {
+		return a.message.End(nil, a.farewell())
+	}
+	return a.farewell().AppendEvent(nil, a.r.ask.Endpoint.Shape())
 }
 
 // countHere answers how many tokens a prompt of Messages has by the router's own

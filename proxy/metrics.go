@@ -5,6 +5,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/hearsay-llm/hearsay/proxy/api"
 	"github.com/hearsay-llm/hearsay/routing"
 )
 
@@ -18,6 +19,7 @@ type metrics struct {
 	ttft       *prometheus.HistogramVec
 	tpot       *prometheus.HistogramVec
 	tokens     *prometheus.CounterVec
+	records    *prometheus.CounterVec
 	pick       prometheus.Histogram
 	picks      *prometheus.CounterVec
 	predicted  prometheus.Counter
@@ -50,8 +52,11 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 			Buckets: prometheus.ExponentialBuckets(0.001, 1.6, 16), // 1 ms to 1.2 s
 		}, []string{"pool"}),
 		tokens: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "hearsay_tokens_total", Help: "Tokens as engines reported them: input holds the cached ones.",
+			Name: "hearsay_tokens_total", Help: "Tokens as engines reported them, estimated where they do not: input holds the cached ones.",
 		}, []string{"pool", "type"}),
+		records: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "hearsay_usage_records_total", Help: "Answers whose tokens were counted, by source: reported by the engine, estimated, or partial: up to where the answer broke off.",
+		}, []string{"pool", "source"}),
 		pick: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "hearsay_pick_duration_seconds", Help: "Time to pick a replica.",
 			Buckets: prometheus.ExponentialBuckets(1e-6, 2, 16), // 1 us to 33 ms
@@ -97,7 +102,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	m.shed.WithLabelValues(unknownPool, "body_budget")
 	if reg != nil {
 		reg.MustRegister(
-			m.requests, m.duration, m.ttft, m.tpot, m.tokens, m.pick, m.picks, m.predicted, m.reported,
+			m.requests, m.duration, m.ttft, m.tpot, m.tokens, m.records, m.pick, m.picks, m.predicted, m.reported,
 			m.ttftError, m.retries, m.shed, m.disconnect, m.broken, m.prefills, m.panics, m.refusedConns,
 		)
 	}
@@ -122,7 +127,8 @@ var (
 	brokenReasons = []string{
 		"stream_broken", "idle_timeout", "total_timeout", "event_too_long", "error_event", "shutdown", "write_stall", "no_answer",
 	}
-	tokenTypes = []string{"input", "cached", "output"}
+	tokenTypes  = []string{"input", "cached", "output"}
+	usageSource = []string{api.Reported.String(), api.Estimated.String(), api.Partial.String()}
 )
 
 // know makes the series of a pool that there is from now on.
@@ -130,7 +136,7 @@ func (m *metrics) know(pool string) {
 	for _, x := range []struct {
 		of     *prometheus.CounterVec
 		labels []string
-	}{{m.shed, shedReasons}, {m.retries, retryReasons}, {m.picks, pickReasons}, {m.tokens, tokenTypes}, {m.broken, brokenReasons}, {m.prefills, hopResults}} {
+	}{{m.shed, shedReasons}, {m.retries, retryReasons}, {m.picks, pickReasons}, {m.tokens, tokenTypes}, {m.records, usageSource}, {m.broken, brokenReasons}, {m.prefills, hopResults}} {
 		for _, l := range x.labels {
 			x.of.WithLabelValues(pool, l)
 		}
@@ -146,7 +152,7 @@ func (m *metrics) forget(pool string) {
 	l := prometheus.Labels{"pool": pool}
 	for _, v := range []interface {
 		DeletePartialMatch(prometheus.Labels) int
-	}{m.requests, m.duration, m.ttft, m.tpot, m.tokens, m.picks, m.retries, m.shed, m.broken, m.prefills} {
+	}{m.requests, m.duration, m.ttft, m.tpot, m.tokens, m.records, m.picks, m.retries, m.shed, m.broken, m.prefills} {
 		v.DeletePartialMatch(l)
 	}
 }

@@ -28,7 +28,8 @@ func (r *request) addRank(spec *state.PoolSpec, replica *state.ReplicaView) {
 	if spec.DPRanks <= 1 || kindOf(spec, replica) != state.EngineSGLang {
 		return
 	}
-	end := bytes.LastIndexByte(r.body, '}')
+	_, body := r.sent()
+	end := bytes.LastIndexByte(body, '}')
 	if end < 0 {
 		return
 	}

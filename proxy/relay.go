@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/hearsay-llm/hearsay/proxy/api"
+	"github.com/hearsay-llm/hearsay/proxy/api/messages"
 	"github.com/hearsay-llm/hearsay/proxy/sse"
 )
 
@@ -42,7 +43,10 @@ type relay struct {
 	json    bool   // the body must be a JSON object
 	tail    []byte // the end of a long answer that is no stream
 
-	framer *sse.Framer
+	framer  *sse.Framer
+	message *messages.Stream // makes events of Messages of what comes; nil: what comes is passed on
+	events  []byte           // those it made
+
 	deltas api.Deltas
 	sink   api.AnswerSink
 	last   time.Time // when the last event came
@@ -73,13 +77,24 @@ func (a *relay) watch() {
 			a.sink = r.job.Answer()
 		}
 	}
-	opts := sse.Options{DropUsage: r.usage}
+	opts := sse.Options{DropUsage: r.usage, Model: r.shown}
 	if a.sink != nil {
 		read := a.deltas.Read
 		if r.native {
 			read = a.deltas.ReadEvent
 		}
 		opts.OnData = func(payload []byte) { read(payload, a.sink) }
+	}
+	if r.chat != nil {
+		a.message = messages.NewStream(r.chat.asked, r.family())
+		opts.DropUsage = true // nothing of an event is passed on before the whole is there
+		watch := opts.OnData
+		opts.OnData = func(payload []byte) {
+			if watch != nil {
+				watch(payload)
+			}
+			a.events = a.message.Event(a.events, payload)
+		}
 	}
 	a.framer.Reset(opts)
 }
@@ -151,6 +166,9 @@ func (a *relay) load() *failure {
 	}
 	a.json = !a.encoded && r.ask.Endpoint != api.Other && meansJSON(r.x.resp.ContentType())
 	limit := r.s.limits.UsageBytes
+	if r.chat != nil {
+		limit = maxTranslated
+	}
 	b, err := readBounded(&r.x, limit)
 	a.ahead = b
 	switch {
@@ -158,6 +176,11 @@ func (a *relay) load() *failure {
 		a.whole = true
 	case !errors.Is(err, errTooLong):
 		return r.unsent(err)
+	case r.chat != nil:
+		return broken("answer_too_long", false)
+	}
+	if r.shown != "" && r.chat == nil && !a.encoded {
+		a.ahead = api.Rename(b, r.shown)
 	}
 	if !a.whole {
 		a.keep(b)
@@ -172,6 +195,9 @@ func (a *relay) load() *failure {
 	}
 	if a.read.Error && r.x.resp.StatusCode() < 300 {
 		return a.refusal(b)
+	}
+	if r.chat != nil {
+		return a.toMessage(b)
 	}
 	return nil
 }
@@ -218,6 +244,9 @@ func (a *relay) next() ([]byte, error) {
 			events := a.framer.Events()
 			var ferr error
 			p, ferr = a.framer.Feed(p)
+			if a.message != nil {
+				p = a.made()
+			}
 			if a.framer.Events() > events {
 				a.event()
 			}
@@ -240,6 +269,11 @@ func (a *relay) next() ([]byte, error) {
 				rest := a.framer.End()
 				if a.cutShort() {
 					return p, io.ErrUnexpectedEOF
+				}
+				if a.message != nil {
+					if rest, err = a.ends(); err != nil {
+						return append(p, rest...), err
+					}
 				}
 				return append(p, rest...), io.EOF
 			}
@@ -313,7 +347,7 @@ func (a *relay) WriteTo(w io.Writer) (n int64, err error) {
 		a.failed = rerr
 	}
 	if a.stream && !errors.Is(a.failed, errClientGone) && a.framer.Between() && !a.torn && a.framer.Error() == nil {
-		write(a.farewell().AppendEvent(nil, a.r.ask.Endpoint.Shape()))
+		write(a.goodbye())
 	}
 	return n, errBroken
 }

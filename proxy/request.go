@@ -36,7 +36,8 @@ type request struct {
 	debug bool
 	ws    bool // the client asks for WebSocket
 
-	native bool // the replica is asked in the client's API
+	native bool        // the replica is asked in Anthropic's API
+	chat   *translated // what it is asked instead of a client's message; nil: as the client asks
 
 	ask    api.Request
 	body   []byte // as the client sent it, decoded; nil once an answer is relayed
@@ -53,6 +54,7 @@ type request struct {
 	edits   []api.Edit
 	out     outgoing // as the replica gets it
 	usage   bool     // out asks for usage that the client did not ask for
+	shown   string   // what the answer must call the model, a JSON string; empty: as the replica does
 	replica *state.ReplicaView
 
 	status int
@@ -173,7 +175,14 @@ func (r *request) releaseBody() {
 	r.body, r.out, r.edits = nil, outgoing{}, nil
 	if r.legs != nil {
 		r.legs.params, r.legs.add, r.job.legs.body = nil, "", nil
+		if r.legs.side != nil && r.conn != nil {
+			r.conn.body = nil // the prefill may still be sending it: not for others to write to
+		}
 	}
+	if r.chat != nil {
+		r.chat.body = nil
+	}
+	r.ask.Settled()
 	r.ctx.Request.ReleaseBody(64 << 10)
 	if r.conn != nil {
 		r.conn.freeBody()
@@ -191,12 +200,12 @@ func mediaOf(ep api.Endpoint, contentType []byte) (boundary string, _ *api.Error
 	if ep == api.Other && string(media) == "multipart/form-data" {
 		_, p, err := mime.ParseMediaType(string(contentType))
 		if err != nil || p["boundary"] == "" {
-			return "", api.UnsupportedMedia("Content-Type")
+			return "", api.UnsupportedMedia("Content-Type", string(contentType))
 		}
 		return p["boundary"], nil
 	}
 	if string(media) != "application/json" && !bytes.HasSuffix(media, []byte("+json")) {
-		return "", api.UnsupportedMedia("Content-Type")
+		return "", api.UnsupportedMedia("Content-Type", string(contentType))
 	}
 	for p := range bytes.SplitSeq(params, []byte(";")) {
 		k, v, _ := bytes.Cut(p, []byte("="))
@@ -205,7 +214,7 @@ func mediaOf(ep api.Endpoint, contentType []byte) (boundary string, _ *api.Error
 		}
 		v = bytes.Trim(bytes.TrimSpace(v), `"`)
 		if !equalFold(v, "utf-8") && !equalFold(v, "utf8") && !equalFold(v, "us-ascii") {
-			return "", api.UnsupportedMedia("charset")
+			return "", api.UnsupportedMedia("charset", string(v))
 		}
 	}
 	return "", nil

@@ -202,6 +202,9 @@ func newRig(t testing.TB, w wire, handlers []func(e *engine, in *incoming) bool,
 	var err error
 	g.srv, err = New(cfg)
 	must(t, err)
+	if _, ok := t.(*testing.T); ok { // and no benchmark
+		g.srv.bodies.spoil = spoiled
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	g.cancel = cancel
 	go func() { g.done <- g.srv.Run(ctx) }()

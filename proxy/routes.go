@@ -296,7 +296,7 @@ func (s *Server) writeError(ctx *fasthttp.RequestCtx, id string, e *api.Error) {
 	ctx.Response.SetStatusCode(e.Status)
 	h := &ctx.Response.Header
 	h.SetContentType("application/json")
-	shape := api.EndpointOf(string(ctx.Path())).Shape()
+	shape := api.ShapeOf(string(ctx.Path()))
 	setID(h, id, shape)
 	if n := e.RetryAfterSeconds(); n > 0 {
 		h.Set("Retry-After", strconv.Itoa(n))

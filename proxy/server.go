@@ -30,6 +30,7 @@ type Server struct {
 	budget  budget
 	aborts  atomic.Int32 // calls under way that tell replicas to drop a request
 	meets   meetings
+	bodies  bodyPool
 
 	draining atomic.Bool
 	serving  sync.WaitGroup // connections and what they need
@@ -170,7 +171,7 @@ func (s *Server) accept(ctx context.Context, ln net.Listener, helpers *sync.Wait
 // admit gives an accepted connection its goroutine, or refuses it.
 func (s *Server) admit(ctx context.Context, c net.Conn, helpers *sync.WaitGroup) {
 	now := time.Now()
-	cc := &clientConn{Conn: c, limits: &s.limits, budget: &s.budget, accepted: now}
+	cc := &clientConn{Conn: c, limits: &s.limits, budget: &s.budget, bodies: &s.bodies, accepted: now}
 	s.mu.Lock()
 	full := len(s.conns) >= s.limits.Conns
 	if !full {
@@ -298,8 +299,8 @@ func (s *Server) cancelAll(cause error) {
 	}
 }
 
-// sweep closes upstream connections that have been idle too long, and drops the
-// series of pools that are gone.
+// sweep closes upstream connections that have been idle too long, gives up memory that
+// is not used, and drops the series of pools that are gone.
 func (s *Server) sweep(ctx context.Context) {
 	t := time.NewTicker(time.Second)
 	defer t.Stop()
@@ -311,6 +312,7 @@ func (s *Server) sweep(ctx context.Context) {
 		case now := <-t.C:
 			v := s.core.store.View()
 			s.up.sweep(v, now)
+			s.bodies.age()
 			for name := range known {
 				known[name] = false
 			}

@@ -10,7 +10,9 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"github.com/hearsay-llm/hearsay/proxy/api"
+	"github.com/hearsay-llm/hearsay/proxy/api/messages"
 	"github.com/hearsay-llm/hearsay/state"
+	"github.com/hearsay-llm/hearsay/state/prefix/scan"
 )
 
 // complete serves one request that goes to a replica, from its body to its answer.
@@ -90,7 +92,7 @@ func orDefault[T time.Duration | int](v, d T) T {
 // upstreamPath is the path replicas are asked at: one of those known, never what a
 // client wrote.
 func (r *request) upstreamPath() string {
-	switch r.ask.Endpoint {
+	switch ask, _ := r.sent(); ask.Endpoint {
 	case api.Completions:
 		return "/v1/completions"
 	case api.Embeddings:
@@ -118,7 +120,6 @@ func (r *request) fields(dst []byte, spec *state.PoolSpec, replica *state.Replic
 
 // prepare makes the exchange with a replica, and what is sent to it.
 func (r *request) prepare(spec *state.PoolSpec, replica *state.ReplicaView, pool *connPool, bare bool) {
-	r.native = r.ask.Endpoint.Shape() == api.Anthropic && speaksMessages(spec, replica)
 	r.edit(spec, bare)
 	r.addRank(spec, replica)
 	if r.legs != nil {
@@ -132,7 +133,8 @@ func (r *request) prepare(spec *state.PoolSpec, replica *state.ReplicaView, pool
 
 // assemble makes the exchange with a replica of what has been noted to be edited.
 func (r *request) assemble(spec *state.PoolSpec, replica *state.ReplicaView, pool *connPool) {
-	r.out.body = splice(r.out.body[:0], r.body, r.edits)
+	_, body := r.sent()
+	r.out.body = splice(r.out.body[:0], body, r.edits)
 	var room [512]byte
 	fields := r.fields(room[:0], spec, replica)
 	r.out.head = appendRequest(slices.Grow(r.out.head[:0], len(fields)+128), r.upstreamPath(), pool.addr, fields, r.out.size())
@@ -154,15 +156,17 @@ func (r *request) hears() bool { return r.ask.Stream && r.ctx.Request.Header.IsH
 // edit notes what a replica must see differently; a bare body does not ask for
 // usage.
 func (r *request) edit(spec *state.PoolSpec, bare bool) {
-	r.edits, r.usage = r.edits[:0], false
-	if name := spec.UpstreamName(); name != r.ask.Model {
-		r.edits = r.ask.RenameModel(r.edits, name)
+	r.edits, r.usage, r.shown = r.edits[:0], false, ""
+	ask, _ := r.sent()
+	if name := spec.UpstreamName(); name != ask.Model {
+		r.edits = ask.RenameModel(r.edits, name)
+		r.shown = string(scan.AppendQuoted(nil, ask.Model))
 	}
 	switch {
-	case bare, r.ask.Endpoint == api.Other, r.ask.Endpoint.Shape() == api.Anthropic:
+	case bare, ask.Endpoint == api.Other, r.native:
 	default:
 		n := len(r.edits)
-		r.edits = r.ask.AskUsage(r.edits)
+		r.edits = ask.AskUsage(r.edits)
 		r.usage = len(r.edits) > n
 	}
 }
@@ -291,8 +295,7 @@ func (r *request) pass(f *failure) {
 	}
 	r.debugFields(h)
 	if shape := r.ask.Endpoint.Shape(); !reads(shape, f.body) {
-		e := f.told()
-		r.answer(f.status, "application/json", e.Append(nil, shape))
+		r.answer(f.status, "application/json", messages.Error(f.status, f.body).Append(nil, shape))
 		return
 	}
 	r.answer(f.status, string(f.head.ContentType()), f.body)

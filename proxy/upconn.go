@@ -12,8 +12,9 @@ import (
 const (
 	// readerSize holds a usual response head and a burst of events.
 	readerSize = 8 << 10
-	// waitSize holds what usually comes at a time: one event, or a few.
-	waitSize = 1 << 10
+	// waitSize holds what usually comes at a time: an event or a few, or a short answer
+	// with its head.
+	waitSize = 2 << 10
 )
 
 // readers are those of readerSize.

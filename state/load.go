@@ -109,8 +109,8 @@ type Reading struct {
 	Processed       float64 // prompt tokens since the process began, cumulative
 	Adapters        []string
 	// Models are the names that the engine serves, adapters' included; none where it
-	// is not known or any name will do. Only the reader knows: readings carry none to
-	// other routers.
+	// is not known or any name will do. To other routers readings carry some of them, and
+	// only of an engine that does not serve its pool's model.
 	Models []string
 	// WrongModel is the model that the reader's pool would ask the engine for and that
 	// it does not serve: it would answer 404. Empty if there is none.

@@ -163,7 +163,7 @@ func New(cfg Config, store Store, index Index, mesh Mesh) (*Gossip, error) {
 	}
 	ip, port, err := advertised(&g.cfg)
 	if err != nil {
-		return nil, fmt.Errorf("address to advertise: %w", err)
+		return nil, fmt.Errorf("no address to advertise: %w", err)
 	}
 	g.roster.ip, g.roster.port = ip, port
 	g.out = newOutbox(time.Now())

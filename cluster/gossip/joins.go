@@ -145,7 +145,12 @@ func (r *roster) ask(source, unresolved map[string]string) {
 // SecretsDiffer is why a join fails where both have secrets and none in common.
 const SecretsDiffer = "it has another secret than this router (cluster.secret_file)"
 
-const hungUp = "it hung up: it has another cluster.name, or is no router's cluster address"
+const (
+	clusterAddress = "no router's cluster address (usually port 7946)"
+	hungUp         = "it hung up: it has another cluster.name, or is " + clusterAddress
+	// silent is what a server of another protocol is, which waits for a request's end.
+	silent = "it takes connections and says nothing: it hangs, or is " + clusterAddress
+)
 
 // joinCauses are memberlist's words for what goes wrong, and what they mean.
 var joinCauses = []struct {
@@ -156,7 +161,7 @@ var joinCauses = []struct {
 	{"remote state is encrypted and encryption is not configured", "it asks for a secret, cluster.secret_file is not set here", true},
 	{"encryption is configured but remote state is not encrypted", "it has no secret, this router has one (cluster.secret_file)", true},
 	{"o installed keys could decrypt", SecretsDiffer, true},
-	{"received invalid msgType", "it is no router's cluster address", true},
+	{"received invalid msgType", "it is " + clusterAddress, true},
 	{"i/o timeout", "it does not answer", false},
 	{"deadline exceeded", "it does not answer", false},
 	{"EOF", hungUp, true},
@@ -166,6 +171,9 @@ var joinCauses = []struct {
 // joinCause says why a join failed. memberlist passes causes on as text only.
 func joinCause(err error) failure {
 	text := err.Error()
+	if strings.Contains(text, "i/o timeout") && !strings.Contains(text, "dial ") {
+		return failure{why: silent}
+	}
 	for _, c := range joinCauses {
 		if strings.Contains(text, c.text) {
 			return failure{why: c.why, answer: c.answer}

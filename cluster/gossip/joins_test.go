@@ -2,8 +2,10 @@ package gossip
 
 import (
 	"context"
+	"io"
 	"net"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -81,6 +83,59 @@ func TestJoinThroughABalancer(t *testing.T) {
 			t.Errorf("it says %d times that it joined", c)
 		}
 	})
+}
+
+// Where something else listens that takes connections and waits, as an HTTP server does,
+// it is said that this is no router's cluster address.
+func TestJoinAtAnotherKindOfServer(t *testing.T) {
+	bubble(t, func(t *testing.T, n *simnet.Net) {
+		ln, err := n.Host("web").Listen("tcp", ":7946")
+		if err != nil {
+			t.Fatal(err)
+		}
+		var serving sync.WaitGroup
+		serving.Go(func() {
+			for {
+				c, err := ln.Accept()
+				if err != nil {
+					return
+				}
+				serving.Go(func() {
+					_, _ = io.Copy(io.Discard, c)
+					_ = c.Close()
+				})
+			}
+		})
+		t.Cleanup(func() { _ = ln.Close(); serving.Wait() })
+		a := start(t, options{n: n, host: "a", join: []string{"web"}})
+		within(t, 10*time.Second, "web is told of", func() bool {
+			l := a.gossip.JoinFaults()
+			return len(l) == 1 && strings.Contains(l[0].Why, "no router's cluster address (usually port 7946)")
+		})
+	})
+}
+
+// On all interfaces, what is advertised is an address that others can reach, and
+// without one the key that names it.
+func TestAdvertisedAddress(t *testing.T) {
+	f := func(want string, list ...string) {
+		t.Helper()
+		var addrs []net.Addr
+		for _, s := range list {
+			ip, n, err := net.ParseCIDR(s)
+			if err != nil {
+				t.Fatal(err)
+			}
+			addrs = append(addrs, &net.IPNet{IP: ip, Mask: n.Mask})
+		}
+		got, err := ownAddress(addrs)
+		if err == nil && got.String() != want || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("of %v: %v, %v, want %s", list, got, err, want)
+		}
+	}
+	f("set listen.advertise (HEARSAY_LISTEN_ADVERTISE)", "127.0.0.1/8", "::1/128", "fe80::1/64")
+	f("203.0.113.7", "127.0.0.1/8", "203.0.113.7/24", "2001:db8::7/64")
+	f("10.0.0.7", "127.0.0.1/8", "203.0.113.7/24", "10.0.0.7/8", "192.168.0.7/24")
 }
 
 // What is not let in is told with what it said of itself, by the reason; of many,

@@ -57,20 +57,20 @@ func advertised(cfg *Config) (net.IP, int, error) {
 		}
 	}
 	if a.IP == nil || a.IP.IsUnspecified() {
-		if a.IP, err = ownAddress(); err != nil {
+		addrs, err := net.InterfaceAddrs()
+		if err != nil {
+			return nil, 0, err
+		}
+		if a.IP, err = ownAddress(addrs); err != nil {
 			return nil, 0, err
 		}
 	}
 	return a.IP, a.Port, nil
 }
 
-// ownAddress is this machine's first private address, else its first one that is
+// ownAddress is of a machine's addresses the first private one, else the first that is
 // not loopback.
-func ownAddress() (net.IP, error) {
-	addrs, err := net.InterfaceAddrs()
-	if err != nil {
-		return nil, err
-	}
+func ownAddress(addrs []net.Addr) (net.IP, error) {
 	var first net.IP
 	for _, a := range addrs {
 		n, ok := a.(*net.IPNet)
@@ -85,7 +85,8 @@ func ownAddress() (net.IP, error) {
 		}
 	}
 	if first == nil {
-		return nil, errors.New("no address to advertise: set one")
+		return nil, errors.New("listen.cluster is on all interfaces, and this machine has no address but loopback: " +
+			"set listen.advertise (HEARSAY_LISTEN_ADVERTISE) to the one that other routers reach it by")
 	}
 	return first, nil
 }

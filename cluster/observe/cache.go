@@ -34,6 +34,22 @@ type seen struct {
 	most     counts                    // the highest of this process, and when it was last read
 	by       map[state.RouterID]counts // what each router read last of this process
 	capacity Capacity
+	wrong    string // what was told last of its model, empty: it is right
+}
+
+// misplaced says that a replica does not serve its pool's model, once each time that
+// what is known of it changes. Readers of earlier releases do not say what is served
+// instead. The caller holds seenMu.
+func (l *Loop) misplaced(s *seen, r *state.Reading) string {
+	if x := l.store.View().Replica(r.Replica); !r.OK || x == nil || x.Rank > 0 { // ranks are of one process
+		return ""
+	}
+	_, what := l.wrongModel(r)
+	if what == s.wrong || what != "" && s.wrong != "" && len(r.Models) == 0 {
+		return ""
+	}
+	s.wrong = what
+	return what
 }
 
 // counts are a process's counters.
@@ -110,7 +126,7 @@ const startStep = 0.5
 
 // Note looks at an accepted reading, own or another router's, for what it says of
 // the replica's cache: its capacity, and whether the engine restarted or cleared
-// it. Safe for concurrent use.
+// it; and of its model. Safe for concurrent use.
 func (l *Loop) Note(r state.Reading, now time.Time) {
 	clock := l.store.Clock()
 	placed, _ := clock.Place(r.At, now, clock.Since(now))
@@ -123,11 +139,15 @@ func (l *Loop) Note(r state.Reading, now time.Time) {
 		s = &seen{most: noCounts, by: map[state.RouterID]counts{}}
 		l.known[r.Replica] = s
 	}
+	wrong := l.misplaced(s, &r)
 	before, reason := s.take(&r, at, 2*l.cfg.Timeout)
 	grown := s.size(&r)
 	capacity := s.capacity
 	l.seenMu.Unlock()
 
+	if wrong != "" {
+		l.log.Warn().Str("replica", string(r.Replica)).Str("reason", wrong).Msg("replica is of the wrong model: it gets no requests while its pool has another one")
+	}
 	if reason != "" {
 		e := l.log.Info()
 		if reason == reasonFirst {
@@ -146,7 +166,7 @@ func (l *Loop) Note(r state.Reading, now time.Time) {
 
 // Reasons why a cache is gone.
 const (
-	reasonFirst    = "process start" // read for the first time: what is older is of another process
+	reasonFirst    = "process start" // read for the first time: what is older is of another process, and no loss
 	reasonRestart  = "engine restarted"
 	reasonCounters = "counters went backwards"
 	reasonCleared  = "prefix cache counters went backwards"
@@ -200,6 +220,8 @@ func (s *seen) take(r *state.Reading, at time.Time, slowest time.Duration) (befo
 		if r.Started > 0 && r.Uptime >= 0 {
 			return at.Add(-r.Uptime - firstSlack), reasonFirst
 		}
+	case last.at.IsZero(): // it was waited for: nobody had read what it may have held
+		return last.lost, reasonFirst
 	case restarted:
 		if r.Uptime < 0 {
 			return at, reasonRestart // when is not known: rather too much is forgotten than too little

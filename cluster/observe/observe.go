@@ -89,7 +89,6 @@ type process struct {
 	quiet   int       // own readings in a row that found it idle
 	missed  int       // own readings in a row that failed
 	told    condition // what the log said last
-	wrong   string    // the same, of its model
 	back    time.Time // until when this router stands last in the order
 }
 
@@ -293,11 +292,6 @@ func (l *Loop) tell(p *process, list []state.Reading) {
 		now = unreadable
 	case !r.OK:
 		return
-	}
-	if _, what := l.wrongModel(r); r.OK && what != p.wrong {
-		if p.wrong = what; what != "" {
-			l.log.Warn().Str("replica", string(r.Replica)).Str("reason", what).Msg("replica is of the wrong model: it gets no requests while its pool has another one")
-		}
 	}
 	if now == p.told {
 		return

@@ -120,7 +120,7 @@ func (a *admin) call(ctx context.Context, method, path string, body, out any) ([
 			case "not_found":
 				return nil, fmt.Errorf("%s has no such path: %s, without a path", a.server, wantAdmin)
 			}
-			return nil, errors.New(e.Error.Message)
+			return nil, errors.New(strings.Replace(e.Error.Message, "GET /v1/models lists", "'hearsay models' lists", 1))
 		}
 		return nil, fmt.Errorf("%s answered status %d: is it a hearsay admin address?", a.server, resp.StatusCode)
 	}

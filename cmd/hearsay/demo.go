@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net"
 	"os"
 	"path/filepath"
@@ -15,7 +16,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
 	"github.com/hearsay-llm/hearsay/cmd/node"
 	"github.com/hearsay-llm/hearsay/routing"
@@ -127,6 +127,7 @@ func runDemo(ctx context.Context, f *demoFlags, out io.Writer) (err error) {
 		return err
 	}
 
+	line := newLiveLine(out)
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	var wg sync.WaitGroup
@@ -171,10 +172,11 @@ func runDemo(ctx context.Context, f *demoFlags, out io.Writer) (err error) {
 			defer over.Stop()
 		}
 		if f.traffic {
-			start("traffic", func(ctx context.Context) error { return demoTraffic(ctx, f, nodes, pool, out) })
+			start("traffic", func(ctx context.Context) error { return demoTraffic(ctx, f, nodes, pool, out, line) })
 		}
 		<-ctx.Done()
 	}
+	line.end()
 	fmt.Fprintln(out, "\nstopping")
 	stop(nil)
 	wg.Wait()
@@ -294,7 +296,7 @@ func atServer(admin string) string {
 }
 
 // demoTraffic runs endless chats through the routers and shows live figures.
-func demoTraffic(ctx context.Context, f *demoFlags, nodes []*node.Node, pool node.PoolConfig, out io.Writer) error {
+func demoTraffic(ctx context.Context, f *demoFlags, nodes []*node.Node, pool node.PoolConfig, out io.Writer, line *liveLine) error {
 	src, err := traces.Agents(traces.AgentsConfig{Seed: 1, Rate: f.rate, Tools: 3, RealAnswers: true})
 	if err != nil {
 		return err
@@ -303,19 +305,19 @@ func demoTraffic(ctx context.Context, f *demoFlags, nodes []*node.Node, pool nod
 	for _, n := range nodes {
 		targets = append(targets, "http://"+n.Info().API)
 	}
-	live := term.IsTerminal(int(os.Stdout.Fd()))
 	last := time.Time{}
 	engines := newDemoEngines(pool)
 	_, err = replay.Run(ctx, replay.Config{
 		Targets: targets, Model: demoModel, Source: src, Seed: 1, Debug: true, IgnoreEOS: true, Name: agentsTrace,
 		Observe: func(s replay.Snapshot) {
-			load := engines.load(nodes[0].View())
+			now := time.Now()
+			all, here := engines.load(nodes[0].View(), now)
 			switch {
-			case live:
-				fmt.Fprintf(out, "\r\x1b[K%s | in flight: %s", s, load)
-			case time.Since(last) >= 5*time.Second:
-				last = time.Now()
-				fmt.Fprintf(out, "%s | in flight: %s\n", s, load)
+			case line != nil:
+				line.show(func(width int) string { return fitDemo(s, all, here, width) })
+			case ctx.Err() == nil && now.Sub(last) >= 5*time.Second:
+				last = now
+				fmt.Fprintln(out, fitDemo(s, all, here, math.MaxInt))
 			}
 		},
 	})

@@ -170,22 +170,26 @@ func TestDemoCountsItsDurationFromWhenItIsReady(t *testing.T) {
 func TestDemoNamesItsEngines(t *testing.T) {
 	url := func(i int) string { return fmt.Sprintf("http://127.0.0.1:%d", 8500+i) }
 	engines := newDemoEngines(node.PoolConfig{Replicas: []node.ReplicaConfig{{URL: url(2)}, {URL: url(1)}}})
-	f := func(want string, there ...int) {
+	now := time.Now()
+	f := func(after time.Duration, want, wantHere string, there ...int) {
 		t.Helper()
+		now = now.Add(after)
 		pool := &state.PoolView{}
 		for _, i := range there {
 			pool.Replicas = append(pool.Replicas, &state.ReplicaView{
 				Replica: state.Replica{URL: url(i)}, Cell: &state.Cell{}, Others: state.Load{InFlight: int64(10 * i)},
 			})
 		}
-		if line := engines.load(&state.View{Pools: []*state.PoolView{pool}}); line != want {
-			t.Errorf("%q, want %q", line, want)
+		if all, here := engines.load(&state.View{Pools: []*state.PoolView{pool}}, now); all != want || here != wantHere {
+			t.Errorf("%q and %q, want %q and %q", all, here, want, wantHere)
 		}
 	}
-	f(":8502 20, :8501 10", 1, 2)
-	f(":8502 20, :8501 10, :8500 0", 0, 1, 2)
-	f(":8502 -, :8501 10, :8500 0, :8503 30", 0, 1, 3)
-	f(":8502 20, :8501 10, :8500 -, :8503 30", 1, 2, 3)
+	f(0, ":8502 20, :8501 10", ":8502 20, :8501 10", 1, 2)
+	f(0, ":8502 20, :8501 10, :8500 0", ":8502 20, :8501 10, :8500 0", 0, 1, 2)
+	f(time.Second, ":8502 -, :8501 10, :8500 0, :8503 30", ":8501 10, :8500 0, :8503 30", 0, 1, 3)
+	f(time.Second, ":8502 20, :8501 10, :8500 -, :8503 30", ":8502 20, :8501 10, :8503 30", 1, 2, 3)
+	f(goneShown-2*time.Second, ":8502 20, :8501 10, :8500 -, :8503 -", ":8502 20, :8501 10", 1, 2)
+	f(time.Second, ":8502 20, :8501 10, :8503 -", ":8502 20, :8501 10", 1, 2)
 }
 
 // locked is a buffer for several goroutines.

@@ -20,10 +20,10 @@ func newEngineSim() *cobra.Command {
 	var port, parent int
 	cmd := &cobra.Command{
 		Use: "engine-sim", Short: "One simulated engine: timing, KV cache, metrics, faults",
-		Long: `engine-sim serves the OpenAI API like an inference engine would, with its timing and KV
-cache simulated: chunked prefill, continuous batching, an LRU of 16-token blocks. It
-generates no meaningful text. GET /sim/record tells what it received and executed.
-POST /sim/fault makes it misbehave, GET /sim/fault tells how it does now:
+		Long: `engine-sim serves the OpenAI API, Anthropic's Messages or both, like an inference engine
+would, with its timing and KV cache simulated: chunked prefill, continuous batching, an LRU
+of 16-token blocks. It generates no meaningful text. GET /sim/record tells what it received
+and executed. POST /sim/fault makes it misbehave, GET /sim/fault tells how it does now:
 
   curl http://127.0.0.1:8000/sim/fault -d '` + enginesim.FaultExample + `'
 
@@ -65,14 +65,18 @@ kind none. Kinds:
 				cfg.Kind, cfg.Model, cfg.KVTokens, cfg.Profile, cfg.Speed, ln.Addr())
 			ctx, cancel := withParent(cmd.Context(), parent)
 			defer cancel()
-			return enginesim.New(cfg).Serve(ctx, ln)
+			err = enginesim.New(cfg).Serve(ctx, ln)
+			if err == nil {
+				fmt.Fprintln(os.Stderr, "stopped")
+			}
+			return err
 		},
 	}
 	f := cmd.Flags()
 	f.StringVar(&listen, "listen", "127.0.0.1:8000", "address to listen on")
 	f.IntVar(&port, "port", 8000, "port to listen on, on 127.0.0.1")
 	f.IntVar(&parent, "parent", 0, "end when the process of this id is no longer the parent; 0 = run on")
-	f.StringVar((*string)(&cfg.Kind), "engine", string(cfg.Kind), "engine to speak like: vllm, sglang or llamacpp")
+	f.StringVar((*string)(&cfg.Kind), "engine", string(cfg.Kind), "engine to speak like: vllm, sglang, llamacpp or anthropic")
 	f.StringVar(&cfg.Model, "model", cfg.Model, "model name")
 	f.StringSliceVar(&cfg.Adapters, "adapters", nil, "LoRA adapters served beside the model")
 	f.StringVar(&cfg.Profile, "profile", cfg.Profile, "timing: "+strings.Join(enginesim.ProfileNames(), ", ")+" or simple")

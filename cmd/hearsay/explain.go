@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -31,14 +32,17 @@ type explained struct {
 	TTFT          time.Duration `json:"ttft_ns"`
 	Observed      time.Duration `json:"observed_ttft_ns"`
 	Refused       string        `json:"refused"`
-	Candidates    []struct {
-		Replica       string             `json:"replica"`
-		MatchedTokens int                `json:"matched_tokens"`
-		Score         float64            `json:"score"`
-		Excluded      string             `json:"excluded"`
-		Despite       string             `json:"despite"`
-		Terms         map[string]float64 `json:"terms"`
-	} `json:"candidates"`
+	Candidates    []candidate   `json:"candidates"`
+}
+
+// candidate is one replica of an explanation.
+type candidate struct {
+	Replica       string             `json:"replica"`
+	MatchedTokens int                `json:"matched_tokens"`
+	Score         float64            `json:"score"`
+	Excluded      string             `json:"excluded"`
+	Despite       string             `json:"despite"`
+	Terms         map[string]float64 `json:"terms"`
 }
 
 // termColumn is a column of explain's table.
@@ -106,7 +110,7 @@ func newExplain() *cobra.Command {
 		Long: `explain -f FILE shows where a request (a JSON body; - for standard input) would go now,
 without sending it. explain REQUEST_ID shows where a recent request went: ask the
 router that served it, soon after. Its id is in the answer's x-request-id header, and
-in the body of most engines' answers (chatcmpl-ID).
+in the body of most answers (chatcmpl-ID, msg_ID).
 
 The columns in ms add up to the score under the policy ttft; -o wide shows the load
 behind them. docs/operate.md explains them.
@@ -116,6 +120,9 @@ Why the replica was chosen:
 		Args: positional,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			req := map[string]any{}
+			if !strings.HasPrefix(path, "/") {
+				return usageError{fmt.Errorf("--path: %q is no path: write /%s", path, path)}
+			}
 			switch {
 			case file != "" && len(args) == 0:
 				body, err := readInput(file)
@@ -205,7 +212,7 @@ func fitsPath(path string, body []byte) error {
 
 // answered takes off what engines put before a request's id in their answers.
 func answered(id string) (request string, stripped bool) {
-	for _, p := range []string{"chatcmpl-", "cmpl-"} {
+	for _, p := range []string{"chatcmpl-", "cmpl-", "msg_"} {
 		if rest, ok := strings.CutPrefix(id, p); ok && rest != "" {
 			return rest, true
 		}
@@ -248,6 +255,15 @@ func (e *explained) print(w io.Writer, o outputFlag) error {
 		head = append(head, x.head)
 	}
 	t := newTable(append(head, "excluded")...)
+	slices.SortStableFunc(e.Candidates, func(a, b candidate) int { // the lowest score is the best
+		if out := (a.Excluded != ""); out != (b.Excluded != "") {
+			if out {
+				return 1
+			}
+			return -1
+		}
+		return cmp.Compare(a.Score, b.Score)
+	})
 	for _, c := range e.Candidates {
 		row := []any{c.Replica, fmt.Sprintf("%.1f", c.Score), c.MatchedTokens}
 		for _, x := range terms {

@@ -2,16 +2,13 @@
 // both on one machine: a simulated engine and a trace replayer.
 //
 // Exit codes: 0 done, 1 refused or failed, 2 bad usage, 130 interrupted before it
-// was done (replay).
+// was done (replay), 130 or 143 ended at once by a second SIGINT or SIGTERM.
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"os"
-	"os/signal"
-	"syscall"
 
 	"github.com/rs/zerolog"
 	"github.com/spf13/cobra"
@@ -25,9 +22,8 @@ func main() {
 }
 
 func run(args []string) int {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ctx, stop := untilSignal(os.Exit)
 	defer stop()
-	context.AfterFunc(ctx, stop) // a second signal ends the process at once
 	root := newRoot()
 	root.SetArgs(args)
 	cmd, err := root.ExecuteContextC(ctx)

@@ -20,11 +20,16 @@ import (
 // status and members count them.
 func write(cmd *cobra.Command, a *admin, method, path string, body any, done string) error {
 	var answer console.Done
-	if _, err := a.call(cmd.Context(), method, path, body, &answer); err != nil {
+	raw, err := a.call(cmd.Context(), method, path, body, &answer)
+	if err != nil {
 		return err
 	}
 	if answer.Local && answer.Message != "" { // the cluster was meant
 		return errors.New(answer.Message)
+	}
+	if a.output == outputJSON {
+		_, err := os.Stdout.Write(raw)
+		return err
 	}
 	if answer.Message != "" {
 		fmt.Println(answer.Message)

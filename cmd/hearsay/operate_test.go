@@ -129,7 +129,8 @@ func TestExplain(t *testing.T) {
 	call(t, "explain", "-f", file, "--path", "/v1/nothing").wants(t, 1, "nothing at this path")
 	call(t, "explain", "-f", writeTemp(t, "bad.json", "{")).wants(t, 1, "is not JSON")
 	call(t, "explain", "-f", file+".none").wants(t, 1, "no such file")
-	call(t, "explain", "-f", writeTemp(t, "unknown.json", `{"model":"nope","messages":[]}`)).wants(t, 1, "nope")
+	call(t, "explain", "-f", writeTemp(t, "unknown.json", `{"model":"nope","messages":[]}`)).wants(t, 1, "nope", "'hearsay models' lists the models")
+	call(t, "explain", "-f", file, "--path", "v1/completions").wants(t, 2, "--path: \"v1/completions\" is no path: write /v1/completions")
 
 	// Where the prompt is not where the path has it, nothing is explained.
 	bodies := map[string]string{
@@ -206,6 +207,9 @@ func TestChangeARouter(t *testing.T) {
 
 	call(t, "scale", "log").wants(t, 0, "no decisions yet")
 	call(t, "scale", "chat", "--to", "4").wants(t, 0, "target 4", "held")
+	if d := isJSON[console.Done](t, call(t, "scale", "chat", "--to", "4", "-o", "json")); d.Index == 0 {
+		t.Errorf("a write, as JSON: %+v", d)
+	}
 	call(t, "scale", "none", "--to", "4").wants(t, 1, "no pool none")
 	if p := isJSON[[]console.Pool](t, call(t, "scale", "chat", "-o", "json")); len(p) != 1 || p[0].Target != 4 || !p[0].Held {
 		t.Errorf("the target that was set: %+v", p)

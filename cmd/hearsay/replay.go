@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
 	"github.com/hearsay-llm/hearsay/test/replay"
 	"github.com/hearsay-llm/hearsay/test/traces"
@@ -43,6 +42,9 @@ percentiles, the cache-hit rate, goodput and errors.
 --trace takes a file (Mooncake JSON lines or Azure CSV, plain or gzip), one of the
 embedded traces ` + strings.Join(traces.Names(), ", ") + `,
 or "` + agentsTrace + `" for generated multi-turn chats.
+
+Before it begins every target is asked for its models (GET /v1/models): one that can't
+be reached, or lists models without --model, ends it.
 
 Ctrl-C ends it early: what was measured until then is reported, and the exit code
 is 130. A second Ctrl-C ends it at once.`,
@@ -86,14 +88,28 @@ func runReplay(cmd *cobra.Command, f *replayFlags) error {
 	defer closer()
 	f.cfg.Source, f.cfg.Name = src, f.trace
 	f.cfg.IgnoreEOS = true
-	if !f.quiet {
+	line := newLiveLine(os.Stderr)
+	switch {
+	case f.quiet:
+	case line != nil:
+		f.cfg.Observe = func(s replay.Snapshot) { line.show(s.Fit) }
+	default:
 		f.cfg.Progress = os.Stderr
-		f.cfg.ProgressLive = term.IsTerminal(int(os.Stderr.Fd()))
 	}
 	if err := f.cfg.Validate(); err != nil {
 		return asFlags(cmd, err)
 	}
+	switch err := replay.Check(cmd.Context(), f.cfg); {
+	case cmd.Context().Err() != nil:
+		return errInterrupted
+	case err != nil:
+		return fmt.Errorf("nothing was sent: %w", err)
+	}
+	if err := f.writable(); err != nil {
+		return err
+	}
 	report, err := replay.Run(cmd.Context(), f.cfg)
+	line.end()
 	if err != nil {
 		return err
 	}
@@ -126,6 +142,29 @@ func runReplay(cmd *cobra.Command, f *replayFlags) error {
 		return fmt.Errorf("no request succeeded: see the errors above; is the target a router or an engine that serves %q?", f.cfg.Model)
 	}
 	return nil
+}
+
+// writable says before a run whether its results can be kept.
+func (f *replayFlags) writable() error {
+	if f.jsonPath != "" && f.jsonPath != "-" {
+		file, err := os.OpenFile(f.jsonPath, os.O_CREATE|os.O_WRONLY, 0o666)
+		if err != nil {
+			return fmt.Errorf("--json: %w", err)
+		}
+		_ = file.Close()
+	}
+	if f.plotDir == "" {
+		return nil
+	}
+	if err := os.MkdirAll(f.plotDir, 0o755); err != nil {
+		return fmt.Errorf("--plot: %w", err)
+	}
+	file, err := os.CreateTemp(f.plotDir, ".hearsay-plot-*")
+	if err != nil {
+		return fmt.Errorf("--plot: %w", err)
+	}
+	_ = file.Close()
+	return os.Remove(file.Name())
 }
 
 func writeJSON(path string, v any) error {

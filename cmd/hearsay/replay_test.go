@@ -50,15 +50,30 @@ func TestReplay(t *testing.T) {
 func TestReplayThatCannotBe(t *testing.T) {
 	bad := writeTemp(t, "bad.jsonl", "{\"timestamp\": \"soon\"}\n")
 	call(t, "replay", "--trace", bad, "--target", "http://127.0.0.1:1").wants(t, 1, "bad.jsonl")
-	x := call(t, "replay", "--trace", "agents", "--requests", "2", "--rate", "1000", "--target", "http://127.0.0.1:1", "--quiet")
-	if x.code != 1 || !strings.Contains(x.errOut, "no request succeeded") || !strings.Contains(x.out, "refused") {
+	x := call(t, "replay", "--trace", "agents", "--requests", "2", "--target", "http://127.0.0.1:1", "--quiet")
+	if x.code != 1 || x.out != "" || !strings.Contains(x.errOut, "nothing was sent: target http://127.0.0.1:1 can't be reached: ") {
 		t.Errorf("exit code %d\n%s\n%s", x.code, x.out, x.errOut)
 	}
+	broken := httptest.NewServer(http.NotFoundHandler())
+	defer broken.Close()
+	x = call(t, "replay", "--trace", "agents", "--requests", "2", "--rate", "1000", "--target", broken.URL, "--quiet")
+	if x.code != 1 || !strings.Contains(x.errOut, "no request succeeded") {
+		t.Errorf("exit code %d\n%s\n%s", x.code, x.out, x.errOut)
+	}
+
+	r := newRig(t)
+	one := []string{"replay", "--trace", "agents", "--requests", "1", "--speed", "20", "--quiet", "--target", r.api}
+	call(t, append(one, "--model", "llama")...).wants(t, 1, "nothing was sent: target "+r.api+` does not serve "llama": it has sim-70b, default`)
+	call(t, append(one, "--json", "/nonexistent/x")...).wants(t, 1, "--json: ", "/nonexistent/x")
+	call(t, append(one, "--plot", bad)...).wants(t, 1, "--plot: ", bad)
+	call(t, "replay", "--trace", writeTemp(t, "empty.jsonl", ""), "--target", r.api).wants(t, 1, "empty.jsonl", "it is empty")
 }
 
 // A replay all of which is warm-up blames no target.
 func TestReplayOfWarmupAlone(t *testing.T) {
-	x := call(t, "replay", "--trace", "agents", "--requests", "2", "--rate", "1000", "--warmup", "1h", "--target", "http://127.0.0.1:1", "--quiet")
+	broken := httptest.NewServer(http.NotFoundHandler())
+	defer broken.Close()
+	x := call(t, "replay", "--trace", "agents", "--requests", "2", "--rate", "1000", "--warmup", "1h", "--target", broken.URL, "--quiet")
 	if x.code != 1 || !strings.Contains(x.errOut, "all 2 requests were due within --warmup") {
 		t.Errorf("exit code %d\n%s", x.code, x.errOut)
 	}

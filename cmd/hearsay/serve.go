@@ -28,10 +28,15 @@ func newServe() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use: "serve", Short: "Run one router",
-		Long: `serve runs one router until it is told to stop (SIGINT, SIGTERM), then lets running
-streams finish. Without a file it needs only its replicas:
+		Long: `serve runs one router until it is told to stop (Ctrl-C, SIGTERM, SIGHUP). Then it stops
+taking requests after api.drain_delay (2 s), and waits up to 30 s for running ones; the
+log says for how many. A second Ctrl-C ends it at once. Without a file it needs only its
+replicas:
 
   hearsay serve --replica http://127.0.0.1:8000 --model llama-3.1-8b
+
+The replicas of --replica are one pool, called default; clients may ask for its model by
+the name default too.
 
 Flags win over the environment (HEARSAY_SECTION_KEY: HEARSAY_NODE_NAME for node.name),
 and that over the file. Keys: docs/configure.md.`,

@@ -169,7 +169,7 @@ func TestEngineSimRefusesBadFlags(t *testing.T) {
 	}
 	f("--kv-tokens: 7", "--kv-tokens", "7")
 	f("--speed: 0", "--speed", "0")
-	f(`--engine: unknown "abacus": use vllm, sglang or llamacpp`, "--engine", "abacus")
+	f(`--engine: unknown "abacus": use vllm, sglang, llamacpp or anthropic`, "--engine", "abacus")
 	f("--profile", "--profile", "abacus")
 	f("--model: empty", "--model", "")
 	f("--max-seqs: 0 is not 1 to 8192, the --max-batched-tokens", "--max-seqs", "0")

@@ -91,3 +91,23 @@ func TestExplainSaysWhenATieWasDrawn(t *testing.T) {
 		}
 	}
 }
+
+// The best candidates stand first, those that could not be last.
+func TestCandidatesStandByTheirScore(t *testing.T) {
+	e := explained{Replica: "e3", Policy: "ttft", Candidates: []candidate{
+		{Replica: "e1", Score: 9}, {Replica: "e2", Score: 1, Excluded: "draining"}, {Replica: "e3", Score: 2}, {Replica: "e4", Score: 5},
+	}}
+	var b strings.Builder
+	if err := e.print(&b, outputTable); err != nil {
+		t.Fatal(err)
+	}
+	var order []string
+	for _, line := range strings.Split(b.String(), "\n") {
+		if f := strings.Fields(line); len(f) > 0 && strings.HasPrefix(f[0], "e") {
+			order = append(order, f[0])
+		}
+	}
+	if got := strings.Join(order, " "); got != "e3 e4 e1 e2" {
+		t.Errorf("%s:\n%s", got, b.String())
+	}
+}

@@ -34,7 +34,7 @@ func decode(b []byte, cfg *Config, v *faults) {
 	var doc yaml.Node
 	if err := dec.Decode(&doc); err != nil {
 		if !errors.Is(err, io.EOF) {
-			v.syntax(err)
+			v.syntax(b, err)
 		}
 		return
 	}
@@ -47,19 +47,8 @@ func decode(b []byte, cfg *Config, v *faults) {
 	case err == nil:
 		v.on(next.Line, "", "more than one YAML document: a file holds one")
 	case !errors.Is(err, io.EOF):
-		v.syntax(err)
+		v.syntax(b, err)
 	}
-}
-
-// syntax is a document that is no YAML.
-func (f *faults) syntax(err error) {
-	text, line := strings.TrimPrefix(err.Error(), "yaml: "), 1 // the library names no line when it is the first
-	if at, rest, ok := strings.Cut(text, ": "); ok {
-		if n, err := strconv.Atoi(strings.TrimPrefix(at, "line ")); err == nil {
-			text, line = rest, n
-		}
-	}
-	f.on(line, "", "not YAML: %s", text)
 }
 
 // value reads n into v, which is what key stands for.

@@ -69,7 +69,7 @@ pools:
 `,
 		`line 2: node.name: a list stands where a text is expected`,
 		`line 2: node.datadir: is no key: did you mean data_dir?`,
-		`line 4: listen.api: "localhost" is not host:port`,
+		`line 4: listen.api: "localhost" is not host:port: write localhost:8080`,
 		`line 5: cluster.voters: "many" is not a whole number`,
 		`line 5: cluster.bootstrap_expect: is 0: the number of nodes that start a cluster is at least 1`,
 		`line 7: api.max_body: "lots" is not a size such as 64MiB`,
@@ -98,7 +98,7 @@ pools:
 		`line 5: pools[0].breaker.open: is 0: give more, or leave it out for the default (10s)`)
 	f("an engine's command without a port", "pools:\n  - {name: c, model: m, scale: {actuator: process, command: [vllm]}}\n",
 		`line 2: pools[0].scale.command: lacks {port}, which stands for the port that the engine is to listen on`)
-	f("no YAML", "node: {name: a", `line 1: not YAML: did not find expected ',' or '}'`)
+	f("no YAML", "node: {name: a", `line 1: not YAML, here or below: did not find expected ',' or '}'`)
 	f("an anchor in itself", "node: &n\n  <<: *n\n  name: a\n", `line 2: node.<<: takes a mapping, or a list of them, that does not hold itself`)
 }
 
@@ -119,9 +119,12 @@ func TestFaultsOfTheEnvironmentNameTheVariable(t *testing.T) {
 	}
 	f(minimal, "HEARSAY_LISTEN_API=8080", `HEARSAY_LISTEN_API: listen.api: "8080" is not host:port: write :8080`)
 	f(minimal, "HEARSAY_LISTEN_API=80800", `HEARSAY_LISTEN_API: listen.api: "80800" is not host:port`)
-	f(minimal, "HEARSAY_LISTEN_API=here", `HEARSAY_LISTEN_API: listen.api: "here" is not host:port`)
-	f(minimal, "HEARSAY_CLUSTER_JOIN=a", `HEARSAY_CLUSTER_JOIN: cluster.join[0]: "a" is not host:port`)
-	f("cluster: {join: [x, 'h:1']}\n"+minimal, "HEARSAY_CLUSTER_JOIN=h:1,a", `HEARSAY_CLUSTER_JOIN: cluster.join[1]: "a" is not host:port`)
+	f(minimal, "HEARSAY_LISTEN_API=here", `HEARSAY_LISTEN_API: listen.api: "here" is not host:port: write here:8080`)
+	f(minimal, "HEARSAY_CLUSTER_JOIN=::1", `HEARSAY_CLUSTER_JOIN: cluster.join[0]: "::1" is not host:port: write [::1]:7946`)
+	f(minimal, "HEARSAY_LISTEN_ADMIN=127.0.0.1", `HEARSAY_LISTEN_ADMIN: listen.admin: "127.0.0.1" is not host:port: write 127.0.0.1:8081`)
+	f(minimal, "HEARSAY_LISTEN_ADMIN=http://h:1", `HEARSAY_LISTEN_ADMIN: listen.admin: "http://h:1" is not host:port`)
+	f(minimal, "HEARSAY_CLUSTER_JOIN=a", `HEARSAY_CLUSTER_JOIN: cluster.join[0]: "a" is not host:port: write a:7946`)
+	f("cluster: {join: [x, 'h:1']}\n"+minimal, "HEARSAY_CLUSTER_JOIN=h:1,a", `HEARSAY_CLUSTER_JOIN: cluster.join[1]: "a" is not host:port: write a:7946`)
 	f(minimal, "HEARSAY_LISTEN_API=:8081", "HEARSAY_LISTEN_API: listen.admin: port 8081 is listen.api's too")
 	f("listen: {api: ':8081'}\n"+minimal, "HEARSAY_NODE_NAME=r", "line 1: listen.admin: port 8081 is listen.api's too")
 	f(minimal, "HEARSAY_API_MAX_BODY=2GiB", "HEARSAY_API_MAX_BODY: api.body_budget: is 1073741824 bytes: no less than api.max_body")
@@ -173,12 +176,12 @@ func TestFaultsOfFlagsNameTheFlag(t *testing.T) {
 		}
 	}
 	api := map[string]string{"listen.api": "--listen"}
-	f("a bad flag", "", api, func(c *Config) { c.Listen.API = "x" }, `--listen: listen.api: "x" is not host:port`)
+	f("a bad flag", "", api, func(c *Config) { c.Listen.API = "x" }, `--listen: listen.api: "x" is not host:port: write x:8080`)
 	f("a port alone, where only this machine may", "", map[string]string{"listen.admin": "--admin"}, func(c *Config) { c.Listen.Admin = "8081" },
 		`--admin: listen.admin: "8081" is not host:port: write 127.0.0.1:8081`)
 	f("over a bad variable", "HEARSAY_LISTEN_API=x", api, func(c *Config) { c.Listen.API = ":1" }, "")
 	f("over a bad list", "HEARSAY_CLUSTER_JOIN=x", map[string]string{"cluster.join": "--join"}, func(c *Config) { c.Cluster.Join = []string{"h:1", "y"} },
-		`--join: cluster.join[1]: "y" is not host:port`)
+		`--join: cluster.join[1]: "y" is not host:port: write y:7946`)
 	f("one of a list", "", map[string]string{"pools[0].replicas": "--replica", "pools[0].model": "--model"},
 		func(c *Config) {
 			c.Pools = []PoolConfig{{Name: "p", Model: "m", Replicas: []ReplicaConfig{{URL: "ftp://h"}}}}

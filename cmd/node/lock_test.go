@@ -2,8 +2,10 @@ package node
 
 import (
 	"fmt"
+	"net"
 	"os"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/rs/zerolog"
@@ -65,4 +67,16 @@ func TestNodeHoldsItsDataDirectory(t *testing.T) {
 		t.Fatalf("after Close: %v", err)
 	}
 	release()
+}
+
+// An address that is another machine's is not to be freed here.
+func TestAddressOfAnotherMachine(t *testing.T) {
+	cfg := localConfig(t, t.TempDir())
+	deps := Deps{Log: zerolog.Nop(), Listen: func(_, addr string) (net.Listener, error) {
+		return nil, &net.OpError{Op: "listen", Net: "tcp", Err: os.NewSyscallError("bind", syscall.EADDRNOTAVAIL)}
+	}}
+	_, err := New(cfg, deps)
+	if err == nil || !strings.Contains(err.Error(), "this machine has no such address: choose one that it has (in the file, ") || strings.Contains(err.Error(), "free") {
+		t.Errorf("%v", err)
+	}
 }

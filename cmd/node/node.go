@@ -2,11 +2,13 @@ package node
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"os"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -175,7 +177,7 @@ func (n *Node) newProxy() (err error) {
 		Getenv: n.deps.Getenv,
 		Limits: proxy.Limits{
 			HeaderBytes: int(n.cfg.API.MaxHeader), BodyBytes: int(n.cfg.API.MaxBody), BodyBudget: int(n.cfg.API.BodyBudget),
-			Conns: n.cfg.API.MaxConnections, ConnAge: n.cfg.API.ConnectionMaxAge, WriteStall: n.cfg.API.WriteStall,
+			Drain: drainAtMost, Conns: n.cfg.API.MaxConnections, ConnAge: n.cfg.API.ConnectionMaxAge, WriteStall: n.cfg.API.WriteStall,
 		},
 		Logger: n.log, Registry: n.reg, NoDate: n.deps.NoDate, Debug: n.cfg.API.Debug,
 	})
@@ -211,7 +213,11 @@ func (n *Node) newConsole() (err error) {
 func (n *Node) listen(key, addr string) (net.Listener, error) {
 	ln, err := n.deps.Listen("tcp", addr)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w: free the address or choose another (in the file, by HEARSAY_%s, or by %s of serve)", key, err, envName(key), flagOf(key))
+		mend := "free the address or choose another"
+		if errors.Is(err, syscall.EADDRNOTAVAIL) {
+			mend = "this machine has no such address: choose one that it has"
+		}
+		return nil, fmt.Errorf("%s: %w: %s (in the file, by HEARSAY_%s, or by %s of serve)", key, err, mend, envName(key), flagOf(key))
 	}
 	n.closers = append(n.closers, func() { _ = ln.Close() })
 	return ln, nil
@@ -257,7 +263,7 @@ func (n *Node) Run(ctx context.Context) error {
 	p.add("figures", time.Second, n.meter.Run)
 	p.add("opinions", 5*time.Second, n.opinion.Run)
 	p.add("saved knowledge", 30*time.Second, n.keepKnown)
-	p.add("proxy", 40*time.Second, n.proxy.Run)
+	p.add("proxy", 40*time.Second, n.serveClients)
 	n.log.Info().Str("id", string(n.id)).Str("api", n.apiListener.Addr().String()).Str("admin", n.adminListener.Addr().String()).
 		Str("cluster", n.clusterAddr).Str("version", Version()).Msg("router started")
 	for _, pool := range n.store.View().Pools {
@@ -271,6 +277,56 @@ func (n *Node) Run(ctx context.Context) error {
 	return err
 }
 
+// drainAtMost is how long running requests are waited for when this router stops.
+const drainAtMost = 30 * time.Second
+
+// tellDrainEvery is how often it is said what a stop waits for.
+const tellDrainEvery = 5 * time.Second
+
+// serveClients runs the proxy, and says what it waits for when it is told to stop.
+func (n *Node) serveClients(ctx context.Context) error {
+	ended, told := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(told)
+		select {
+		case <-ended:
+		case <-ctx.Done():
+			n.tellDrain(ended)
+		}
+	}()
+	err := n.proxy.Run(ctx)
+	close(ended)
+	<-told
+	return err
+}
+
+// tellDrain logs how many requests are waited for, and for how long yet at most.
+func (n *Node) tellDrain(ended <-chan struct{}) {
+	end := time.Now().Add(drainAtMost)
+	tick := time.NewTicker(tellDrainEvery)
+	defer tick.Stop()
+	for {
+		if running := n.inFlight(); running > 0 {
+			n.log.Info().Int64("requests", running).Dur("at_most_ms", max(0, time.Until(end).Round(time.Millisecond))).Msg("waiting for running requests")
+		}
+		select {
+		case <-ended:
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+// inFlight counts the requests that run through this router.
+func (n *Node) inFlight() (sum int64) {
+	for _, p := range n.store.View().Pools {
+		for _, r := range p.Replicas {
+			sum += r.Cell.Load().InFlight
+		}
+	}
+	return sum
+}
+
 // stepDown gives a context that ends later than ctx does. In between this router
 // says that it is not ready and still serves, so that balancers stop sending before
 // it stops accepting; and it hands leadership over, so that there is a leader while
@@ -282,7 +338,7 @@ func (n *Node) stepDown(ctx context.Context) (later context.Context, settled fun
 	cancel := context.AfterFunc(ctx, func() {
 		defer close(done)
 		n.stopping.Store(true)
-		n.log.Info().Dur("delay_ms", n.cfg.API.DrainDelay).Msg("stopping: no longer ready")
+		n.log.Info().Dur("delay_ms", n.cfg.API.DrainDelay).Int64("requests", n.inFlight()).Msg("stopping: no longer ready")
 		delay := time.AfterFunc(n.cfg.API.DrainDelay, stop)
 		defer delay.Stop()
 		if err := n.raft.Resign(context.WithoutCancel(ctx)); err != nil {

@@ -151,12 +151,7 @@ func (n *Node) Members() []console.Member {
 			row.InFlight, row.Facts = &r.Total.InFlight, &r.FactsIndex
 		}
 		if m.Self {
-			var inFlight int64
-			for _, p := range v.Pools {
-				for _, r := range p.Replicas {
-					inFlight += r.Cell.Load().InFlight
-				}
-			}
+			inFlight := n.inFlight()
 			row.Mesh, row.HeardMS, row.InFlight, row.Facts = "-", 0, &inFlight, &raft.FactsIndex
 		}
 		out = append(out, row)

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"net/url"
 	"reflect"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -310,10 +311,17 @@ func (f *faults) addr(key, s string) {
 	_, port, err := net.SplitHostPort(s)
 	if err != nil {
 		hint := ""
-		if n, err := strconv.Atoi(s); err == nil && n >= 0 && n <= 65535 {
-			if hint = ": write :" + s; key != "listen.api" {
-				hint = ": write 127.0.0.1:" + s // beyond loopback they need a secret
+		if n, err := strconv.Atoi(s); err == nil {
+			if n >= 0 && n <= 65535 {
+				if hint = ": write :" + s; key != "listen.api" {
+					hint = ": write 127.0.0.1:" + s // beyond loopback they need a secret
+				}
 			}
+		} else if ip, err := netip.ParseAddr(s); err == nil || hostName.MatchString(s) {
+			if err == nil {
+				s = ip.String()
+			}
+			hint = ": write " + net.JoinHostPort(s, usualPort(key))
 		}
 		f.add(key, "%q is not host:port%s", s, hint)
 		return
@@ -321,6 +329,20 @@ func (f *faults) addr(key, s string) {
 	if n, err := strconv.Atoi(port); err != nil || n < 0 || n > 65535 {
 		f.add(key, "%q has no port from 0 to 65535", s)
 	}
+}
+
+// hostName is what a host may be called, where the port was left out.
+var hostName = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?$`)
+
+// usualPort is an address's port where nothing else was chosen.
+func usualPort(key string) string {
+	switch key {
+	case "listen.api":
+		return "8080"
+	case "listen.admin":
+		return "8081"
+	}
+	return "7946"
 }
 
 func (f *faults) oneOf(key, s string, names []string) {

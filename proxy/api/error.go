@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/hearsay-llm/hearsay/state/prefix/scan"
@@ -88,10 +89,13 @@ func (e *Error) RetryAfterSeconds() int {
 	return int((e.RetryAfter + time.Second - 1) / time.Second)
 }
 
+// anthropicType is the type that Anthropic's API gives an error of this status.
 func (e *Error) anthropicType() string {
 	switch e.Status {
 	case http.StatusUnauthorized:
 		return "authentication_error"
+	case http.StatusPaymentRequired:
+		return "billing_error"
 	case http.StatusForbidden:
 		return "permission_error"
 	case http.StatusNotFound:
@@ -102,6 +106,8 @@ func (e *Error) anthropicType() string {
 		return "rate_limit_error"
 	case http.StatusServiceUnavailable, StatusOverloaded:
 		return "overloaded_error"
+	case http.StatusGatewayTimeout:
+		return "timeout_error"
 	}
 	if e.Status < 500 {
 		return "invalid_request_error"
@@ -166,7 +172,7 @@ func ModelNotFound(model string) *Error {
 func NotFound() *Error {
 	return &Error{
 		Status: http.StatusNotFound, Type: invalidRequest, Code: "unknown_url", Reason: "unknown_path",
-		Message: "There is nothing at this path. This API serves POST /v1/chat/completions, /v1/completions, /v1/embeddings and others that are documented, and GET /v1/models.",
+		Message: "There is nothing at this path. This API serves POST /v1/chat/completions, /v1/completions, /v1/embeddings, /v1/messages and others that are documented, and GET /v1/models.",
 	}
 }
 
@@ -194,11 +200,12 @@ func BodyTooLarge(limit int64) *Error {
 	}
 }
 
-// UnsupportedMedia is 415 for a content type, charset or encoding that is not understood; what names it.
-func UnsupportedMedia(what string) *Error {
+// UnsupportedMedia is 415 for a content type, charset or encoding that is not understood; what names it, and got is what
+// came. A long one is cut in the message.
+func UnsupportedMedia(what, got string) *Error {
 	return &Error{
 		Status: http.StatusUnsupportedMediaType, Type: invalidRequest, Code: "unsupported_media_type", Reason: "unsupported_media",
-		Message: "The request's " + what + " is not supported. Send application/json in UTF-8.",
+		Message: "The request's " + what + " '" + strings.ToValidUTF8(shorten(got), "?") + "' is not supported. Send application/json in UTF-8.",
 	}
 }
 

@@ -26,7 +26,7 @@ func TestErrorsHaveTheShapeOfTheirFamily(t *testing.T) {
 func TestEveryErrorIsCompleteAndTellsNoInside(t *testing.T) {
 	for status, e := range map[int]*Error{
 		400: BadRequest("p", "m"), 401: Unauthorized(), 403: Forbidden("m"), 404: ModelNotFound("m"), 405: MethodNotAllowed("POST"), 408: BodyTimeout(),
-		413: BodyTooLarge(1 << 20), 415: UnsupportedMedia("charset"), 429: RateLimited("requests", "m", time.Second), 431: HeadersTooLarge(), 499: ClientClosed(),
+		413: BodyTooLarge(1 << 20), 415: UnsupportedMedia("charset", "gbk\xff"), 429: RateLimited("requests", "m", time.Second), 431: HeadersTooLarge(), 499: ClientClosed(),
 		500: Internal(), 502: BadGateway("r"), 505: VersionNotSupported(), 503: Unavailable("r", time.Second), 504: GatewayTimeout("r"),
 	} {
 		if e.Status != status || e.Type == "" || e.Message == "" || e.Reason == "" || e.Error() != e.Message {

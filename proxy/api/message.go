@@ -20,7 +20,8 @@ func (r *Response) blocks(c *scan.Cursor, doc []byte, sink AnswerSink) {
 	r.Choices = 1
 	to, ok := sink.(BlockSink)
 	for c.NextElem() {
-		if v := c.Skip(); ok {
+		v := c.Skip()
+		if r.Text += v.End - v.Start; ok {
 			to.AnswerItem(v.Raw(doc))
 		}
 	}
@@ -29,8 +30,8 @@ func (r *Response) blocks(c *scan.Cursor, doc []byte, sink AnswerSink) {
 	}
 }
 
-// ReadEvent reads the JSON of one event of a Messages stream, as Read does that of a chunk. Blocks of thinking break
-// the answer: clients give them back with signatures, or leave them out.
+// ReadEvent reads the JSON of one event of a Messages stream, as Read does that of a chunk. Blocks of thinking are passed
+// over: the next turn's prompt is hashed without them.
 func (d *Deltas) ReadEvent(event []byte, sink AnswerSink) {
 	to, ok := sink.(BlockSink)
 	c := scan.New(event)
@@ -100,6 +101,7 @@ func (d *Deltas) begin(raw []byte, b *block, sink BlockSink) {
 		d.text(raw, b.text, sink, false)
 	case "tool_use":
 		sink.AnswerCall(b.name.Text(raw, d.buf[:0]))
+	case "thinking", "redacted_thinking":
 	default:
 		sink.BreakAnswer()
 	}
@@ -112,6 +114,7 @@ func (d *Deltas) goOn(raw []byte, b *block, sink BlockSink) {
 		d.text(raw, b.text, sink, false)
 	case "input_json_delta":
 		d.text(raw, b.input, sink, true)
+	case "thinking_delta", "signature_delta":
 	default:
 		sink.BreakAnswer()
 	}

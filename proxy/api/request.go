@@ -86,6 +86,14 @@ func (e Endpoint) Shape() Shape {
 	return OpenAI
 }
 
+// ShapeOf is the shape in which errors are told at a path, one that is not served included.
+func ShapeOf(path string) Shape {
+	if path == "/v1/messages" || strings.HasPrefix(path, "/v1/messages/") {
+		return Anthropic
+	}
+	return OpenAI
+}
+
 // Span is a part of the body: byte offsets, End exclusive. The zero Span is absent.
 type Span struct{ Start, End int }
 
@@ -122,11 +130,13 @@ type Request struct {
 	Reference, Instructions Span // of a response; Reference is its prompt, a template kept elsewhere
 	System, Thinking        Span // of Anthropic's Messages
 
-	object        int  // just behind the opening brace
-	model         Span // the value with its quotes
-	cacheSalt     Span // the value, whatever its type
-	streamOptions Span // the value
-	includeUsage  Span // the value inside stream_options
+	longs         scan.Longs // of the body, behind a byte order mark
+	mark          int        // its length
+	object        int        // just behind the opening brace
+	model         Span       // the value with its quotes
+	cacheSalt     Span       // the value, whatever its type
+	streamOptions Span       // the value
+	includeUsage  Span       // the value inside stream_options
 
 	streamOptionsFields bool // stream_options is an object with at least one field
 	empty               bool // the body is an object without fields
@@ -137,6 +147,9 @@ type Request struct {
 // was parsed. Its Kind is 0 where the endpoint has no prompt to match by prefix.
 func (r *Request) Input(body []byte) prefix.Input {
 	in := prefix.Input{Checked: true}
+	if len(r.longs) > 0 {
+		in.Longs, in.Whole = r.longs, body[r.mark:]
+	}
 	switch r.Endpoint {
 	case Chat:
 		in.Kind = prefix.Chat
@@ -160,6 +173,9 @@ func (r *Request) Input(body []byte) prefix.Input {
 	}
 	return in
 }
+
+// Settled says that Input is not asked for any more: what it needs is let go.
+func (r *Request) Settled() { r.longs = nil }
 
 // field is a top-level key that Parse reads.
 type field uint8
@@ -280,6 +296,10 @@ func fieldOf(key []byte) field {
 	return fieldNone
 }
 
+// mostLongs bounds the long strings of a body whose places are noted. The hasher looks
+// for the rest.
+const mostLongs = 1024
+
 // Parse reads a request body. A fault is returned as *Error, ready for the client. The body is read where it lies and
 // not kept.
 func Parse(ep Endpoint, body []byte) (Request, error) {
@@ -289,8 +309,15 @@ func Parse(ep Endpoint, body []byte) (Request, error) {
 		start = 3
 	}
 	p := parser{body: body[start:], c: scan.New(body[start:]), at: start, r: &r}
+	r.mark = start
+	var longs scan.Longs
+	if n := min(scan.MostLongs(len(body)), mostLongs); n > 0 {
+		longs = make(scan.Longs, 0, n)
+		p.c.NoteLongs(longs)
+	}
 	if err := p.run(); err != nil {
 		return Request{}, err
 	}
+	r.longs = longs[:p.c.Noted()]
 	return r, nil
 }

@@ -15,6 +15,7 @@ type Response struct {
 	Usage    Usage
 	HasUsage bool
 	Choices  int    // elements of choices, or of data for embeddings
+	Text     int    // length of all choices' text as it is written in the body, bytes
 	Finish   string // finish_reason of the first choice, or stop_reason; "" for none
 	Object   bool   // the body is a JSON object and nothing else
 	Error    bool   // the body holds an error object instead of an answer
@@ -93,6 +94,11 @@ func (r *Response) choices(c *scan.Cursor, doc []byte, sink AnswerSink) {
 	for c.NextElem() {
 		var d delta
 		d.choice(c, doc)
+		for _, v := range [...]scan.Value{d.text, d.content} {
+			if v.Kind == scan.String {
+				r.Text += len(v.Inner(doc))
+			}
+		}
 		if r.Choices == 0 {
 			if d.finish.Kind == scan.String {
 				r.Finish = string(d.finish.Text(doc, nil))

@@ -82,6 +82,7 @@ func TestWholeResponses(t *testing.T) {
 		got := ReadResponse([]byte(body), Inclusive, &sink)
 		text := strings.TrimPrefix(body, "\ufeff")
 		want.Object = json.Valid([]byte(text)) && text[0] == '{'
+		want.Text = got.Text // tested below
 		if got != want || sink.String() != answer {
 			t.Errorf("%s\n got %+v %q\nwant %+v %q", body, got, sink.String(), want, answer)
 		}
@@ -107,6 +108,20 @@ func TestWholeResponses(t *testing.T) {
 	f(`{} {}`, Response{}, "!")
 	f(`[]`, Response{}, "!")
 	f(`<html>`, Response{}, "!")
+}
+
+func TestLengthOfAnAnswersText(t *testing.T) {
+	for body, want := range map[string]int{
+		`{"choices":[{"message":{"content":"a\u00e9"}},{"message":{"content":"bc"}}]}`: 9,
+		`{"choices":[{"text":"once"}]}`:               4,
+		`{"choices":[{"message":{"content":null}}]}`:  0,
+		`{"content":[{"type":"text","text":"four"}]}`: 29,
+		`{"data":[{"embedding":"AAA="}]}`:             0,
+	} {
+		if got := ReadResponse([]byte(body), Inclusive, nil); got.Text != want {
+			t.Errorf("%s: %d bytes of text, want %d", body, got.Text, want)
+		}
+	}
 }
 
 func TestStreamedDeltas(t *testing.T) {

@@ -50,8 +50,11 @@ func (s *session) detect() (state.EngineKind, string, error) {
 		wg.Go(func() {
 			r := &results[i]
 			var body []byte
-			if body, _, r.err = s.get(ctx, probes[i].path); r.err == nil {
+			switch body, _, r.err = s.get(ctx, probes[i].path); {
+			case r.err == nil:
 				r.version, r.ok = probes[i].ours(body)
+			case probes[i].kind == state.EngineAnthropic:
+				r.ok = anthropicError(body) // it wants a credential, and says so in its own way
 			}
 		})
 	}
@@ -102,6 +105,17 @@ func anthropicModels(body []byte) (string, bool) {
 	}
 	err := json.Unmarshal(body, &doc)
 	return "", err == nil && doc.More != nil && doc.Object == ""
+}
+
+// anthropicError tells an error as Anthropic's API writes them.
+func anthropicError(body []byte) bool {
+	var doc struct {
+		Type  string `json:"type"`
+		Error struct {
+			Type string `json:"type"`
+		} `json:"error"`
+	}
+	return json.Unmarshal(body, &doc) == nil && doc.Type == "error" && doc.Error.Type != ""
 }
 
 func anything([]byte) (string, bool) { return "", true }

@@ -242,7 +242,8 @@ func (s *session) ask(path string) ([]byte, error) {
 	return body, err
 }
 
-// get fetches one path, whole and bounded. It changes nothing and may be called
+// get fetches one path, whole and bounded; what came with another status than 200 is
+// returned with the error. It changes nothing and may be called
 // side by side.
 func (s *session) get(ctx context.Context, path string) (body []byte, date time.Time, err error) {
 	r := &s.ranks[0]
@@ -272,7 +273,7 @@ func (s *session) get(ctx context.Context, path string) (body []byte, date time.
 		return nil, date, noAnswer{err}
 	}
 	if resp.StatusCode != http.StatusOK {
-		return nil, date, errStatus(resp.StatusCode)
+		return body, date, errStatus(resp.StatusCode)
 	}
 	return body, date, nil
 }

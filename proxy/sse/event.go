@@ -2,6 +2,7 @@ package sse
 
 import (
 	"bytes"
+	"slices"
 
 	"github.com/hearsay-llm/hearsay/state/prefix/scan"
 )
@@ -83,19 +84,26 @@ func orNil(b []byte) []byte {
 	return b
 }
 
-// event looks at a complete event. keep says whether it is passed on; if so, raw[cutFrom:cutTo] is left out.
-func (f *Framer) event(raw []byte) (keep bool, cutFrom, cutTo int) {
+// edit replaces raw[from:to] of an event.
+type edit struct {
+	from, to int
+	with     string
+}
+
+// event looks at a complete event. It says whether the event is passed on, with what edits to make of it.
+func (f *Framer) event(raw []byte) (keep bool) {
+	f.edits = f.edits[:0]
 	f.seen.blocks++
 	payload, at, name := f.payload(raw)
 	if len(payload) == 0 { // the standard dispatches no event without data
 		if len(bytes.TrimSpace(raw)) > 0 {
 			f.seen.comments++
 		}
-		return true, 0, 0
+		return true
 	}
 	if bytes.Equal(bytes.TrimSpace(payload), doneMark) {
 		f.seen.done = true
-		return true, 0, 0
+		return true
 	}
 	f.seen.events++
 	if f.opts.OnData != nil {
@@ -105,11 +113,67 @@ func (f *Framer) event(raw []byte) (keep bool, cutFrom, cutTo int) {
 	case "message_stop", "response.completed", "response.incomplete", "response.failed":
 		f.seen.done = true
 	}
-	keep, cutFrom, cutTo = f.observe(payload, string(name) == "error")
-	if at < 0 { // a payload of several lines is not cut into
-		return keep, 0, 0
+	keep, cutFrom, cutTo := f.observe(payload, string(name) == "error")
+	if f.opts.DropUsage && !keep {
+		f.edits = append(f.edits, edit{0, len(raw), ""})
+		return false
 	}
-	return keep, at + cutFrom, at + cutTo
+	if at < 0 { // a payload of several lines is not cut into
+		return true
+	}
+	if f.opts.DropUsage && cutTo > cutFrom {
+		f.edits = append(f.edits, edit{at + cutFrom, at + cutTo, ""})
+	}
+	if f.opts.Model != "" {
+		f.rename(payload, at)
+	}
+	return true
+}
+
+var keyModel = []byte(`"model"`)
+
+// rename gives an event the other model's name. Its payload starts at that place of the event.
+func (f *Framer) rename(payload []byte, at int) {
+	if !bytes.Contains(payload, keyModel) {
+		return
+	}
+	n := len(f.edits)
+	names(payload, 0, func(v scan.Value) {
+		f.edits = append(f.edits, edit{at + v.Start, at + v.End, f.opts.Model})
+	})
+	if n == 1 && len(f.edits) > 1 { // the usage's stands first
+		cut := f.edits[0]
+		f.edits = append(f.edits[:0], f.edits[1:]...)
+		i := 0
+		for i < len(f.edits) && f.edits[i].from < cut.from {
+			i++
+		}
+		f.edits = slices.Insert(f.edits, i, cut)
+	}
+}
+
+// names finds the models' names in a JSON object: its own, and those of its message or response. What can't be read has
+// none from there on.
+func names(doc []byte, at int, found func(scan.Value)) {
+	c := scan.New(doc)
+	if !c.EnterObject() {
+		return
+	}
+	var scratch [16]byte
+	for key, ok := c.NextField(); ok; key, ok = c.NextField() {
+		v := c.Skip()
+		switch string(key.Text(doc, scratch[:0])) {
+		case "model":
+			if v.Kind == scan.String {
+				v.Start, v.End = v.Start+at, v.End+at
+				found(v)
+			}
+		case "message", "response":
+			if v.Kind == scan.Object && at == 0 {
+				names(v.Raw(doc), v.Start, found)
+			}
+		}
+	}
 }
 
 // payload joins an event's data lines; it is empty if there is no data. at is where in raw the payload lies, -1 if it is

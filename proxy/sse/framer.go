@@ -20,10 +20,17 @@ type Options struct {
 	// DropUsage takes usage the client did not ask for out of the stream.
 	DropUsage bool
 
+	// Model, if not empty, takes the place of every model's name: at the top of an event, and inside its message or
+	// response object. It is a JSON string with its quotes.
+	Model string
+
 	// OnData, if not nil, is called with the payload of every event that is no comment and not [DONE]: its data lines
 	// joined by LF. The slice is valid during the call.
 	OnData func(payload []byte)
 }
+
+// change says whether a stream is changed: then an event is passed on only when all of it is there.
+func (o *Options) change() bool { return o.DropUsage || o.Model != "" }
 
 // Framer watches one event stream. The zero value watches without changing anything; Reset prepares it for another
 // stream. It must not be used by two goroutines at once.
@@ -37,6 +44,7 @@ type Framer struct {
 	line     int    // where in it the present line starts
 	out      []byte // what Feed returned last when it is part of neither chunk nor held
 	data     []byte // scratch for payloads of several lines
+	edits    []edit // of the event looked at last, in order
 
 	past bool // the stream's first line is complete
 	cr   bool // the last line ended with CR: a LF that follows at once belongs to it
@@ -50,12 +58,12 @@ func (f *Framer) Reset(opts Options) {
 	f.seen.reset()
 	*f = Framer{
 		opts: opts, limit: f.limit, seen: f.seen,
-		held: shrink(f.held), out: shrink(f.out), data: shrink(f.data),
+		held: shrink(f.held), out: shrink(f.out), data: shrink(f.data), edits: f.edits[:0],
 	}
 }
 
-// Feed takes the next bytes of the stream and returns those to pass on now. Without DropUsage that is chunk itself.
-// Otherwise the returned slice may be part of chunk or of the framer and is valid until the next call. After ErrTooLong
+// Feed takes the next bytes of the stream and returns those to pass on now. That is chunk itself if nothing is to
+// be changed. Otherwise the returned slice may be part of chunk or of the framer and is valid until the next call. After ErrTooLong
 // the stream must be given up; bytes returned with it may still be passed on.
 func (f *Framer) Feed(chunk []byte) ([]byte, error) {
 	if len(chunk) == 0 {
@@ -82,7 +90,7 @@ func (f *Framer) Feed(chunk []byte) ([]byte, error) {
 	if err == nil && len(buf)-start > f.bound() {
 		err = ErrTooLong
 	}
-	if !f.opts.DropUsage {
+	if !f.opts.change() {
 		return chunk, err
 	}
 	return pass, err
@@ -127,13 +135,10 @@ func (f *Framer) events(buf []byte) (start int, err error) {
 		if i-start > f.bound() {
 			return start, ErrTooLong
 		}
-		keep, cutFrom, cutTo := f.event(buf[start:i])
-		if f.kept = keep; !keep {
-			cutFrom, cutTo = 0, i-start
-		}
-		if f.opts.DropUsage && cutTo > cutFrom {
-			f.out = append(f.out, buf[from:start+cutFrom]...)
-			from, f.seen.changed = start+cutTo, true
+		f.kept = f.event(buf[start:i])
+		for _, e := range f.edits {
+			f.out = append(append(f.out, buf[from:start+e.from]...), e.with...)
+			from, f.seen.changed = start+e.to, true
 		}
 		start = i
 	}
@@ -151,24 +156,34 @@ func (f *Framer) End() []byte {
 	if len(f.held) == 0 {
 		return nil
 	}
-	keep, cutFrom, cutTo := f.event(f.held)
+	f.event(f.held)
 	f.seen.cut = f.isCut(f.held)
-	switch {
-	case !f.opts.DropUsage || !keep:
+	if !f.opts.change() {
 		f.held = f.held[:0]
 		return nil
-	case cutTo > cutFrom:
-		f.out = append(append(f.out[:0], f.held[:cutFrom]...), f.held[cutTo:]...)
-	default:
-		f.out = append(f.out[:0], f.held...)
 	}
+	from := 0
+	f.out = f.out[:0]
+	for _, e := range f.edits {
+		f.out = append(append(f.out, f.held[from:e.from]...), e.with...)
+		from = e.to
+	}
+	f.out = append(f.out, f.held[from:]...)
 	f.held = f.held[:0]
 	return f.out
 }
 
 // Between says whether the bytes handed back so far end between two events, so that a further event can be written
-// behind them. With DropUsage they always do.
-func (f *Framer) Between() bool { return f.opts.DropUsage || f.Pending() == 0 }
+// behind them. Where the stream is changed they always do.
+func (f *Framer) Between() bool { return f.opts.change() || f.Pending() == 0 }
+
+// Partial is how many of the bytes that Feed returned belong to an event that is not complete.
+func (f *Framer) Partial() int {
+	if f.opts.change() {
+		return 0
+	}
+	return f.Pending()
+}
 
 // Pending is how many of the bytes received belong to an event that is not complete.
 func (f *Framer) Pending() int { return len(f.held) - f.consumed }

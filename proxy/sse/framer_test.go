@@ -26,17 +26,18 @@ type story struct {
 }
 
 // tell feeds the pieces to f and ends the stream.
-func tell(t testing.TB, f *Framer, drop bool, pieces ...string) story {
+func tell(t testing.TB, f *Framer, opts Options, pieces ...string) story {
 	t.Helper()
 	var s story
-	f.Reset(Options{DropUsage: drop, OnData: func(p []byte) { s.Payloads = append(s.Payloads, string(p)) }})
+	opts.OnData = func(p []byte) { s.Payloads = append(s.Payloads, string(p)) }
+	f.Reset(opts)
 	for _, p := range pieces {
 		chunk := []byte(p)
 		out, err := f.Feed(chunk)
 		if err != nil {
 			t.Fatalf("feed: %v", err)
 		}
-		if !drop && string(out) != p {
+		if !opts.change() && string(out) != p {
 			t.Fatalf("watching only, %q came back as %q", p, out)
 		}
 		s.Out += string(out)
@@ -216,14 +217,14 @@ func TestStreamsAreWatched(t *testing.T) {
 				tc.want.Out = tc.in
 			}
 			var f Framer
-			if got := tell(t, &f, tc.drop, tc.in); !reflect.DeepEqual(got, tc.want) {
+			if got := tell(t, &f, Options{DropUsage: tc.drop}, tc.in); !reflect.DeepEqual(got, tc.want) {
 				t.Fatalf("in one piece:\n got %+v\nwant %+v", got, tc.want)
 			}
-			if got := tell(t, &f, tc.drop, strings.Split(tc.in, "")...); !reflect.DeepEqual(got, tc.want) {
+			if got := tell(t, &f, Options{DropUsage: tc.drop}, strings.Split(tc.in, "")...); !reflect.DeepEqual(got, tc.want) {
 				t.Fatalf("rune by rune:\n got %+v\nwant %+v", got, tc.want)
 			}
 			for cut := range len(tc.in) {
-				if got := tell(t, &f, tc.drop, tc.in[:cut], tc.in[cut:]); !reflect.DeepEqual(got, tc.want) {
+				if got := tell(t, &f, Options{DropUsage: tc.drop}, tc.in[:cut], tc.in[cut:]); !reflect.DeepEqual(got, tc.want) {
 					t.Fatalf("cut at %d:\n got %+v\nwant %+v", cut, got, tc.want)
 				}
 			}
@@ -316,6 +317,29 @@ func TestWatchingAllocatesNothing(t *testing.T) {
 
 // FuzzFeed holds that cuts change nothing, that watching changes nothing, and that the events are those of a plain
 // reading of the standard.
+// Another name for the model, wherever events have it, and nothing else changed.
+func TestModelIsRenamed(t *testing.T) {
+	const model = `"org/llama \u00e9 \"x\""`
+	for in, want := range map[string]string{
+		data(`{"model":`+model+`,"choices":[{"delta":{"content":"\"model\": "}}]}`, "[DONE]"): data(`{"model":"fast","choices":[{"delta":{"content":"\"model\": "}}]}`, "[DONE]"),
+		data(`{"id":"c", "model" : "a" }`): data(`{"id":"c", "model" : "fast" }`),
+		data(`{"usage":null,"model":"a","choices":[]}`, `{"model":"a","choices":[],"usage":null}`, `{"model":"a","usage":{"prompt_tokens":1},"choices":[]}`): data(`{"model":"fast","choices":[]}`, `{"model":"fast","choices":[]}`),
+		"event: message_start\r\ndata: {\"type\":\"message_start\",\"message\":{\"model\":\"a\",\"content\":[{\"model\":\"a\"}]}}\r\n\r\n":                   "event: message_start\r\ndata: {\"type\":\"message_start\",\"message\":{\"model\":\"fast\",\"content\":[{\"model\":\"a\"}]}}\r\n\r\n",
+		data(`{"type":"response.created","response":{"id":"r","model":"a","output":[]}}`):                                                                    data(`{"type":"response.created","response":{"id":"r","model":"fast","output":[]}}`),
+		data(`{"model":null}`, `{"model":{"model":"a"}}`, `{"choices":[{"model":"a"}]}`):                                                                     data(`{"model":null}`, `{"model":{"model":"a"}}`, `{"choices":[{"model":"a"}]}`),
+		": model\n\ndata: \"model\"\n\ndata: {\"model\":\"a\"}":                                                                                              ": model\n\ndata: \"model\"\n\ndata: {\"model\":\"fast\"}",
+	} {
+		var f Framer
+		opts := Options{DropUsage: true, Model: `"fast"`}
+		if got := tell(t, &f, opts, in); got.Out != want {
+			t.Errorf("%s\nbecame %s\nwant   %s", in, got.Out, want)
+		}
+		if got := tell(t, &f, opts, strings.Split(in, "")...); got.Out != want {
+			t.Errorf("byte by byte, %s\nbecame %s", in, got.Out)
+		}
+	}
+}
+
 func FuzzFeed(f *testing.F) {
 	for _, in := range []string{
 		data(role, text, stop, usage, "[DONE]"), "\uFEFFdata: a\r\n\r\n:\r\rdata: b\n\r\ndata:c\rdata", "data: {\"usage\":null,\"choices\":[]}\n\n",
@@ -326,20 +350,24 @@ func FuzzFeed(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, in []byte, seed uint64, drop bool) {
 		var framer Framer
-		whole := tell(t, &framer, drop, string(in))
+		opts := Options{DropUsage: drop}
+		if seed%3 == 0 {
+			opts.Model = `"fast"`
+		}
+		whole := tell(t, &framer, opts, string(in))
 		var pieces []string
 		for rest := string(in); rest != ""; {
 			seed = seed*6364136223846793005 + 1442695040888963407
 			n := min(len(rest), int(seed>>60))
 			pieces, rest = append(pieces, rest[:n]), rest[n:]
 		}
-		if cut := tell(t, &framer, drop, pieces...); !reflect.DeepEqual(whole, cut) {
+		if cut := tell(t, &framer, opts, pieces...); !reflect.DeepEqual(whole, cut) {
 			t.Fatalf("cut: %+v\nwhole: %+v", cut, whole)
 		}
 		if want := plain(in); fmt.Sprint(want) != fmt.Sprint(whole.Payloads) {
 			t.Fatalf("payloads %q, want %q", whole.Payloads, want)
 		}
-		if !drop && whole.Out != string(in) {
+		if !opts.change() && whole.Out != string(in) {
 			t.Fatalf("watching changed the bytes")
 		}
 	})

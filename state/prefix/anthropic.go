@@ -78,6 +78,10 @@ func (h *Hasher) system(raw []byte) error {
 	h.beginMessage("system")
 	if c.EnterArray() {
 		for c.NextElem() {
+			if attributes(c, raw) {
+				c.Skip()
+				continue
+			}
 			h.element(&c, raw, 1)
 			h.markEnd()
 		}
@@ -88,6 +92,16 @@ func (h *Hasher) system(raw []byte) error {
 	h.noteAt(raw, c.Pos()-1)
 	h.endMessage()
 	return c.End()
+}
+
+// attribution begins a block of the system prompt in which some clients say which of their requests this is. It is
+// another one in each, and stands before all else; engines leave it out of the prompt, or could never match a prefix.
+var attribution = []byte("x-anthropic-billing-header")
+
+// attributes says whether the element c is at is such a block.
+func attributes(c scan.Cursor, raw []byte) bool {
+	var e element
+	return e.read(&c, raw) && string(e.typed(raw)) == "text" && e.text.Kind == scan.String && bytes.HasPrefix(e.text.Inner(raw), attribution)
 }
 
 // block hashes one element of content.

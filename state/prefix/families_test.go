@@ -120,6 +120,7 @@ func TestMessagesThatEnginesSeeAlikeShareMarks(t *testing.T) {
 		return in
 	}
 	alike(t, "system as a block", with(`"x"`, ``), with(`[{"type":"text","text":"x"`+control+`}]`, ``))
+	alike(t, "which request it is", with(`[{"type":"text","text":"x-anthropic-billing-header: cch=1;"},{"type":"text","text":"x"}]`, ``), with(`[{"type":"text","text":"x-anthropic-billing-header: cch=2;"},{"text":"x","type":"text"}]`, ``))
 	alike(t, "null", with(`null`, `null`), with(``, ``))
 	alike(t, "tools without cache_control", with(``, `[{"name":"f"},{"name":"g", "cache_control":{"type":"ephemeral"},"input_schema":{"a":1}}]`), with(``, ` [{"name":"f" },{"name":"g","input_schema":{"a":1}}]`))
 	alike(t, "no tools", with(``, `[]`), with(``, ``))

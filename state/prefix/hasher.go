@@ -60,6 +60,8 @@ type Hasher struct {
 	kind      Kind
 	history   bool // the prompt goes on from what the body does not hold
 	checked   bool // values need not be checked
+	longs     scan.Longs
+	whole     []byte // the document longs are of
 	answer    answer
 	plainJSON jsonText // of the value being hashed
 
@@ -77,7 +79,7 @@ type Hasher struct {
 // The hasher keeps the state at the prompt's end, so that an answer can follow.
 func (h *Hasher) Marks(dst []Mark, seed Seed, in Input) ([]Mark, error) {
 	h.begin(dst, seed, in.Kind)
-	h.checked = in.Checked
+	h.checked, h.longs, h.whole = in.Checked, in.Longs, in.Whole
 	var err error
 	switch in.Kind {
 	case Chat:
@@ -91,14 +93,14 @@ func (h *Hasher) Marks(dst []Mark, seed Seed, in Input) ([]Mark, error) {
 		h.flush()
 		h.mark()
 	}
-	dst, h.dst = h.dst, nil
+	dst, h.dst, h.longs, h.whole = h.dst, nil, nil, nil
 	return dst, err
 }
 
 // cursor returns a cursor over a value of the input.
 func (h *Hasher) cursor(raw []byte) scan.Cursor {
 	if h.checked {
-		return scan.Reread(raw)
+		return h.longs.Reread(h.whole, raw)
 	}
 	return scan.New(raw)
 }

@@ -1,5 +1,7 @@
 package prefix
 
+import "github.com/hearsay-llm/hearsay/state/prefix/scan"
+
 // SchemeVersion names this way of hashing. Routers that differ in it must not exchange marks; it is part of every seed
 // as well, so that marks which slip through match nothing.
 const SchemeVersion = 2
@@ -55,6 +57,10 @@ type Input struct {
 	// Checked says that a scan.Cursor has accepted the document these values were cut from, each one whole, so they
 	// need not be checked again. With it, malformed values are hashed somehow and are no error.
 	Checked bool
+
+	// Longs are the long strings of that document, Whole, as that cursor noted them. Both may be missing.
+	Longs scan.Longs
+	Whole []byte
 
 	Template        []byte // chat_template
 	TemplateArgs    []byte // chat_template_kwargs

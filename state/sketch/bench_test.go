@@ -275,6 +275,38 @@ func BenchmarkPlacement(b *testing.B) {
 	}
 }
 
+// Prompts that nobody has seen, at a replica that remembers as much as it may: each of
+// their marks is new, and as many old ones go.
+func BenchmarkPlacementOfNewPrompts(b *testing.B) {
+	for _, marks := range []int{3, 60, 100} {
+		b.Run(fmt.Sprintf("marks=%d", marks), func(b *testing.B) {
+			w := newWorld()
+			x := w.index(1, Bounds{})
+			x.SetCapacity("replica", 400_000, CapacityEngine)
+			m, d := prompt(1, marks, 0, 0)
+			n := 0
+			one := func() {
+				n++
+				now := at(time.Duration(n) * time.Millisecond)
+				for i := range m {
+					m[i].Hash = mix(uint64(n), uint64(i))
+				}
+				p := x.Place("replica", m, d, now)
+				p.First(now)
+				p.End(now)
+			}
+			for x.Totals().EvictedOld == 0 {
+				one()
+			}
+			b.ReportAllocs()
+			defer cpuPerOp(b)()
+			for b.Loop() {
+				one()
+			}
+		})
+	}
+}
+
 func BenchmarkApplyTouch(b *testing.B) {
 	x, m, _ := filled(b, 8, 100, 20)
 	n := 0

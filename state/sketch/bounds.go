@@ -181,14 +181,32 @@ func (r *replica) evictOld(capacity int64) bool {
 // marks that were believed dead and are not.
 const deadKept = 4
 
+// fetchOldest reads what removing e and those behind it will need first, of so many
+// tokens in all, and returns how many they are beside e. A processor fetches many
+// lines as fast as one.
+func (r *replica) fetchOldest(e *entry, tokens int64) (n int) {
+	for ; n < 16; n++ {
+		r.x.table.fetch(e.hash)
+		if tokens -= e.tokens(); tokens <= 0 || e.next == nil {
+			break
+		}
+		e = e.next
+	}
+	return n
+}
+
 // evict removes the oldest entries until at most so many tokens and entries are
 // left, and says how many. A parent outlives its children where their order allows
 // it.
 func (r *replica) evict(tokens int64, entries int) (n int) {
+	fetched := 0
 	for skipped := 0; r.ages.sum+r.ages.held > tokens || r.entries > entries; {
 		e := r.ages.oldest()
 		if e == nil {
 			return n
+		}
+		if fetched--; fetched < 0 {
+			fetched = r.fetchOldest(e, r.ages.sum+r.ages.held-tokens)
 		}
 		if e.kids > 0 && skipped < 64 {
 			r.ages.later(e)

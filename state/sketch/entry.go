@@ -7,17 +7,17 @@ import (
 	"github.com/hearsay-llm/hearsay/state"
 )
 
-// entry is one mark on one replica. Lookup reads use, state, slot and since, mostly only
-// the first two, which share a cache line; all else is guarded by the replica's mu,
+// entry is one mark on one replica. Lookup reads use, state, slot, hash and since, mostly
+// only the first two, which share a cache line; all else is guarded by the replica's mu,
 // under which everything is written.
 type entry struct {
 	use   atomic.Int64  // last use on the own clock, ns; never = not used yet
 	state atomic.Uint64 // counts and flags, see below
 	slot  state.Slot    // of the replica
 	kids  uint32        // entries whose parent this is
+	hash  uint64        // never changes
 	since atomic.Int64  // placing of the oldest pending placement through it
 
-	hash       uint64
 	parent     *entry
 	prev, next *entry // within the bucket of use
 	began      int64  // latest placing among its uses; dead_before kills by it

@@ -38,6 +38,13 @@ const (
 
 // walk lists e and its ancestors.
 func (r *replica) walk(dst []*entry, e *entry) []*entry {
+	if dst == nil {
+		depth := 0
+		for up := e; up != nil && depth < MaxLinks; up = r.up(up) {
+			depth++
+		}
+		dst = make([]*entry, 0, depth)
+	}
 	for n := 0; e != nil && n < MaxLinks; e, n = r.up(e), n+1 {
 		dst = append(dst, e)
 	}

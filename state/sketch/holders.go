@@ -9,16 +9,17 @@ import (
 
 // holders are the holders of a mark that has several. They are never changed.
 type holders struct {
+	hash uint64   // of the mark
 	from uint32   // no holder's slot is below 64*from
 	word uint64   // bit set of the slots from 64*from on
 	rest []uint64 // and on
 	refs []*entry // ascending by slot
 }
 
-const holdersBytes = int64(unsafe.Sizeof(holders{}))
+const holdersBytes = int64(unsafe.Sizeof(holders{})) + 8 // as the allocator hands them out
 
 func newHolders(e *entry) *holders {
-	return &holders{from: uint32(e.slot / 64), word: filterBit(e.slot), refs: []*entry{e}}
+	return &holders{hash: e.hash, from: uint32(e.slot / 64), word: filterBit(e.slot), refs: []*entry{e}}
 }
 
 func (h *holders) bytes() int64 {
@@ -97,7 +98,7 @@ func (h *holders) without(slot state.Slot) *holders {
 
 // words copies the bit set into one of the words from, up to end, which holds it.
 func (h *holders) words(from, end int) *holders {
-	n := &holders{from: uint32(from)}
+	n := &holders{hash: h.hash, from: uint32(from)}
 	if end > from+1 {
 		n.rest = make([]uint64, end-from-1)
 	}

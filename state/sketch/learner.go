@@ -81,12 +81,18 @@ func (l *learner) learn(s stamped) bool {
 		}
 	}
 	i, _ := slices.BinarySearchFunc(l.samples, s, compareStamped)
+	last := i == len(l.samples)
 	l.samples = slices.Insert(l.samples, i, s)
 	if len(l.samples) > keptSamples {
 		l.base.apply(&l.samples[0].Sample)
 		l.samples = slices.Delete(l.samples, 0, 1)
 	}
-	l.fold()
+	if last { // the rest has been applied in its order
+		l.now.apply(&s.Sample)
+		l.trusted.Store(math.Float64bits(l.now.trust))
+	} else {
+		l.fold()
+	}
 	return true
 }
 

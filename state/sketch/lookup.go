@@ -68,7 +68,7 @@ func (x *Index) Lookup(dst []Match, marks []prefix.Mark, slots []state.Slot, now
 		}
 		for i := len(some); i > 0 && s.left > 0; i, n = i-1, n-1 {
 			if c := near[i-1]; c != nil && c.filter.Load()&s.any != 0 {
-				s.meet(c, n)
+				s.meet(c, some[i-1].Hash, n)
 			}
 		}
 	}
@@ -114,13 +114,17 @@ func (s *search) finish(slots []state.Slot, now int64) {
 	s.dst = nil
 }
 
-// meet looks at those holders of the n-th mark that are still open.
-func (s *search) meet(c *cell, n int) {
+// meet looks at those holders of the n-th mark that are still open. The cell may be
+// another mark's by now.
+func (s *search) meet(c *cell, hash uint64, n int) {
 	h := c.many.Load()
 	if h == nil {
-		if e := c.one.Load(); e != nil && int(e.slot) < len(s.open) && s.open[e.slot] != 0 {
+		if e := c.one.Load(); e != nil && int(e.slot) < len(s.open) && e.hash == hash && s.open[e.slot] != 0 {
 			s.judge(e, e.slot, n)
 		}
+		return
+	}
+	if h.hash != hash {
 		return
 	}
 	before := 0 // holders in the words before

@@ -3,7 +3,9 @@ package sketch
 import (
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -130,7 +132,12 @@ func TestTheTableKnowsWhoHoldsWhat(t *testing.T) {
 		same := func() {
 			var bytes int64
 			for i := range tab.shards {
+				dead := false
 				for c := range tab.in(i) {
+					if c.hash.Load() == 0 && dead {
+						t.Fatalf("a dead cell before a free one")
+					}
+					dead = c.hash.Load() != 0 && c.filter.Load() == 0
 					bytes += cellBytes
 					if h := c.many.Load(); h != nil {
 						bytes += h.bytes()
@@ -182,6 +189,121 @@ func TestTheTableKnowsWhoHoldsWhat(t *testing.T) {
 			t.Fatalf("%d bytes left of nothing", tab.bytes.Load())
 		}
 	})
+}
+
+// A reader that has a mark's cell in hand meets nobody there when the mark has been
+// dropped and the cell is another one's, of one holder or several.
+func TestACellThatChangedHandsNamesNobody(t *testing.T) {
+	const a, b = 1, 1 + 1<<40 // of one shard
+	f := func(name string, slots ...state.Slot) {
+		t.Helper()
+		var tab table
+		tab.put(&entry{hash: 2, slot: 5}) // so that the shard is not given up
+		first := &entry{hash: a, slot: slots[0]}
+		first.use.Store(1)
+		tab.put(first)
+		c := tab.find(a)
+		meet := func() (m Match) {
+			dst := make([]Match, len(slots))
+			s := search{open: make([]int32, 64), bits: make([]uint64, 1), cand: make([]candidate, len(slots)), dst: dst, left: len(slots)}
+			for i, slot := range slots {
+				s.open[slot], s.bits[0] = int32(i)+1, s.bits[0]|filterBit(slot)
+			}
+			s.meet(c, a, 1)
+			for _, d := range dst {
+				m.Live += d.Live
+			}
+			return m
+		}
+		if m := meet(); m.Live != 1 {
+			t.Errorf("%s: %+v of its own mark", name, m)
+		}
+		tab.drop(first)
+		for _, slot := range slots {
+			e := &entry{hash: b, slot: slot}
+			e.use.Store(1)
+			tab.put(e)
+		}
+		if tab.find(b) != c {
+			t.Fatalf("%s: the cell was not used again", name)
+		}
+		if m := meet(); m.Live != 0 {
+			t.Errorf("%s: %+v of another mark", name, m)
+		}
+		for _, slot := range slots {
+			if tab.get(a, slot) != nil || tab.get(b, slot) == nil {
+				t.Errorf("%s: slot %d holds the wrong mark", name, slot)
+			}
+		}
+	}
+	f("one holder", 7)
+	f("several holders", 7, 8, 9)
+}
+
+// Marks that come and go in one shard, whose cells change hands all the time, hide none
+// that stays, and nobody is met at a mark that he never held.
+func TestNoReaderIsMisledByCellsThatChangeHands(t *testing.T) {
+	const marks, slots, stays, enough = 60, 5, 4, 200_000
+	var tab table
+	put := func(n int, slot state.Slot) *entry {
+		e := &entry{hash: mix(uint64(n)+1, 0) >> shardBits, slot: slot} // all of one shard
+		e.use.Store(1)
+		tab.put(e)
+		return e
+	}
+	// One replica holds every third mark for good, two each come and go at the even and
+	// at the odd marks.
+	holds := func(n int, slot state.Slot) bool {
+		if slot == stays {
+			return n%3 == 0
+		}
+		return n%2 == int(slot)%2
+	}
+	for n := 0; n < marks; n += 3 {
+		put(n, stays)
+	}
+	var writers sync.WaitGroup
+	var changes atomic.Int64
+	for k := range stays {
+		writers.Go(func() {
+			rng := rand.New(rand.NewPCG(uint64(k), 24))
+			mine := map[int]*entry{}
+			for changes.Add(1) < enough {
+				n := rng.IntN(marks)
+				if e := mine[n]; e != nil {
+					tab.drop(e)
+					delete(mine, n)
+				} else if holds(n, state.Slot(k)) {
+					mine[n] = put(n, state.Slot(k))
+				}
+			}
+		})
+	}
+	s := search{open: make([]int32, 64), bits: make([]uint64, 1), cand: make([]candidate, slots), dst: make([]Match, slots)}
+	for read := 0; changes.Load() < enough; read++ {
+		n := read % marks
+		hash := mix(uint64(n)+1, 0) >> shardBits
+		c := tab.find(hash)
+		if read%4 == 0 {
+			runtime.Gosched() // much may happen between finding a cell and looking at it
+		}
+		clear(s.dst)
+		for slot := range slots {
+			s.open[slot], s.bits[0] = int32(slot)+1, s.bits[0]|1<<slot
+		}
+		s.left = slots
+		if c != nil {
+			s.meet(c, hash, 1)
+		}
+		for slot := range s.dst {
+			if met, may := s.dst[slot].Live == 1, holds(n, state.Slot(slot)); met && !may || !met && may && slot == stays {
+				changes.Store(enough)
+				writers.Wait()
+				t.Fatalf("read %d: mark %d at replica %d: met %v, holds it %v", read, n, slot, met, may)
+			}
+		}
+	}
+	writers.Wait()
 }
 
 // What a replica holds is found at every moment, whatever is written meanwhile to

@@ -22,10 +22,11 @@ type Placement struct {
 	live   int    // leading marks that were live at the placing
 	solid  int    // of those, up to the deepest that is not an answer's
 	marks  []placed
-	answer []prefix.Mark
-	depths []int32 // of answer
-	told   bool    // evidence was given
-	unsure int     // leading marks that another router was using too, as came out since
+	answer []prefix.Mark // those of prompt and answer behind marks[:same]
+	depths []int32       // of answer
+	same   int
+	told   bool // evidence was given
+	unsure int  // leading marks that another router was using too, as came out since
 }
 
 // placed is one mark of the prompt as it stood at the placing.
@@ -100,7 +101,7 @@ func (r *replica) enter(p *Placement, op *Op, marks []prefix.Mark, tokens []int3
 				was.atPlace = float32(m.distance(was.use))
 			}
 		} else if hash != 0 {
-			e, _ = r.obtain(hash)
+			e = r.make(hash)
 		}
 		if e == nil || e == leaf {
 			p.marks = p.marks[:i]
@@ -114,6 +115,7 @@ func (r *replica) enter(p *Placement, op *Op, marks []prefix.Mark, tokens []int3
 			if leaf != nil {
 				op.Parent = leaf.hash
 			}
+			op.Links = make([]Link, 0, len(marks)-i)
 		}
 		if from >= 0 {
 			op.Links = append(op.Links, l)
@@ -218,8 +220,11 @@ func (p *Placement) Answer(marks []prefix.Mark, tokens []int32) {
 	n := min(len(marks), len(tokens), MaxLinks)
 	p.r.mu.Lock()
 	defer p.r.mu.Unlock()
-	p.answer = append(p.answer[:0], marks[:n]...)
-	p.depths = append(p.depths[:0], tokens[:n]...)
+	for p.same = 0; p.same < min(n, len(p.marks)) && marks[p.same].Hash == p.marks[p.same].hash; {
+		p.same++
+	}
+	p.answer = append(p.answer[:0], marks[p.same:n]...)
+	p.depths = append(p.depths[:0], tokens[p.same:n]...)
 }
 
 // End releases the placement, aborts after the first token included: its marks
@@ -251,15 +256,14 @@ func (p *Placement) End(now time.Time) {
 
 // answerLinks puts into op the marks that only prompt and answer together have.
 func (p *Placement) answerLinks(op *Op) {
-	same := 0
-	for same < len(p.marks) && same < len(p.answer) && p.answer[same].Hash == p.marks[same].hash {
-		same++
-	}
 	depth := int32(0)
-	if same > 0 {
+	if same := p.same; same > 0 {
 		op.Parent, depth = p.marks[same-1].hash, p.marks[same-1].tokens
 	}
-	for i := same; i < len(p.answer); i++ {
+	if len(p.answer) > 0 {
+		op.Links = make([]Link, 0, len(p.answer))
+	}
+	for i := range p.answer {
 		d := max(depth, min(p.depths[i], MaxLinkTokens))
 		if p.answer[i].Hash == 0 {
 			break

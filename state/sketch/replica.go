@@ -145,18 +145,24 @@ func (r *replica) obtain(hash uint64) (e *entry, made bool) {
 	if e = r.x.table.get(hash, r.slot); e != nil || hash == 0 {
 		return e, false
 	}
+	e = r.make(hash)
+	return e, e != nil
+}
+
+// make returns a new entry of a mark that has none here; nil when a bound refuses.
+func (r *replica) make(hash uint64) *entry {
 	if r.x.full() {
 		r.x.totals.entriesDropped.Add(1)
 		r.drops.Refused++
-		return nil, false
+		return nil
 	}
-	e = &entry{hash: hash, slot: r.slot}
+	e := &entry{hash: hash, slot: r.slot}
 	e.use.Store(never)
 	r.entries++
 	r.x.entries.Add(1)
 	r.x.table.put(e)
 	r.made = append(r.made, e)
-	return e, true
+	return e
 }
 
 // ownTime is an instant as nanoseconds since this boot began.

@@ -15,6 +15,11 @@ import (
 // What a reader finds of one replica is so at some instant during its search: a mark
 // that the replica holds all the while is found. Several replicas' holdings need not
 // be of the same instant.
+//
+// A cell whose mark nobody holds any more may get another mark while a reader has it.
+// So a reader takes what it finds there, an entry or a list of holders, for its mark's
+// only if that says so: both name the mark and never change that. A cell with a holder
+// keeps its mark.
 type table struct {
 	bytes  atomic.Int64                       // of cells and holders
 	cells  [shardCount]atomic.Pointer[[]cell] // replaced under the shard's mu; nil: no marks
@@ -27,17 +32,17 @@ const (
 )
 
 // shard is what writers know of a part of the table: a hash table with open
-// addressing and linear probing, whose cells never move.
+// addressing and linear probing, whose marks never move to other cells of one array.
 type shard struct {
 	mu   sync.Mutex
-	used int // guarded by mu; cells with a mark
-	live int // guarded by mu; of those, whose mark has a holder
+	used int // guarded by mu; cells that are not free
+	live int // guarded by mu; of those, whose mark has a holder; the others are dead
 	_    [40]byte
 }
 
 // cell is a mark and who holds it: nobody any more, one entry, or several. All is
-// written under the shard's mu, hash once. Half a cache line, so that a reader that
-// looks for none of its holders needs nothing else.
+// written under the shard's mu. Half a cache line, so that a reader that looks for none
+// of its holders needs nothing else.
 type cell struct {
 	hash   atomic.Uint64           // 0: free
 	filter atomic.Uint64           // bit n: one of its holders' slots is n modulo 64
@@ -59,15 +64,14 @@ func home(hash uint64, n int) int {
 }
 
 // find returns the mark's cell, or nil. It may be one without holders. Readers see
-// in it what becomes of the mark until the shard is rebuilt, which leaves the cell
-// as it was.
+// in it what becomes of the mark until nobody holds it, or the shard is rebuilt, which
+// leaves the cell as it was.
 func (t *table) find(hash uint64) *cell {
 	cells := t.cells[shardOf(hash)].Load()
 	if cells == nil || hash == 0 {
 		return nil
 	}
-	c, _ := probe(*cells, hash)
-	return c
+	return probe(*cells, hash)
 }
 
 // fetch reads what find will need first.
@@ -77,19 +81,43 @@ func (t *table) fetch(hash uint64) {
 	}
 }
 
-// probe returns the mark's cell, or nil and the free one where the search ended.
-func probe(cells []cell, hash uint64) (found, free *cell) {
+// probe returns the mark's cell, or nil.
+//
+// A reader that passes by while cells change misses no mark that is held all the while:
+// between the mark's home and its cell none is free then, since trim frees those alone
+// behind which the next is free.
+func probe(cells []cell, hash uint64) *cell {
 	for i := home(hash, len(cells)); ; i = (i + 1) & (len(cells) - 1) {
 		switch c := &cells[i]; c.hash.Load() {
 		case hash:
-			return c, nil
+			return c
 		case 0:
-			return nil, c
+			return nil
 		}
 	}
 }
 
-// get returns a replica's entry of the mark, or nil. The replica's mu is held.
+// place returns where the mark is, or else where it may go: the first dead cell on the
+// way, or the free one at its end. The shard's mu is held.
+func place(cells []cell, hash uint64) (i int) {
+	dead := -1
+	for i = home(hash, len(cells)); ; i = (i + 1) & (len(cells) - 1) {
+		c := &cells[i]
+		switch has := c.hash.Load(); {
+		case has == hash:
+			return i
+		case has == 0 && dead >= 0:
+			return dead
+		case has == 0:
+			return i
+		case dead < 0 && c.filter.Load() == 0:
+			dead = i
+		}
+	}
+}
+
+// get returns a replica's entry of the mark, or nil. The replica's mu is held, so it is
+// not among the holders of another mark that the cell may get meanwhile.
 func (t *table) get(hash uint64, slot state.Slot) *entry {
 	c := t.find(hash)
 	if c == nil || c.filter.Load()&filterBit(slot) == 0 {
@@ -111,10 +139,7 @@ func (t *table) put(e *entry) {
 	s := &t.shards[shardOf(e.hash)]
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	c := t.find(e.hash)
-	if c == nil {
-		c = t.claim(s, e.hash)
-	}
+	c := t.claim(s, e.hash)
 	many, one := c.many.Load(), c.one.Load()
 	switch {
 	case many != nil:
@@ -129,26 +154,48 @@ func (t *table) put(e *entry) {
 		c.one.Store(e)
 		s.live++
 	}
-	c.filter.Store(c.filter.Load() | filterBit(e.slot))
-	c.hash.Store(e.hash) // a new cell is there only now
+	if has := c.filter.Load(); has&filterBit(e.slot) == 0 {
+		c.filter.Store(has | filterBit(e.slot))
+	}
+	if c.hash.Load() != e.hash {
+		c.hash.Store(e.hash) // the mark is there only now
+	}
 }
 
-// claim takes a free cell for a new mark. The shard's mu is held.
+// claim returns the mark's cell, or one that may be its. The shard's mu is held.
 func (t *table) claim(s *shard, hash uint64) *cell {
-	var n int
+	n := 0
 	if cells := t.cells[shardOf(hash)].Load(); cells != nil {
 		n = len(*cells)
+		c := &(*cells)[place(*cells, hash)]
+		if c.hash.Load() != 0 {
+			return c
+		}
+		if 4*(s.used+1) <= 3*n {
+			s.used++
+			return c
+		}
 	}
-	switch {
-	case 4*(s.used+1) <= 3*n:
-	case 8*(s.live+1) <= 5*n:
-		t.rebuild(s, shardOf(hash), n) // without the marks that nobody holds
-	default:
-		t.rebuild(s, shardOf(hash), max(minCells, 2*n))
+	if 8*(s.live+1) > 5*n {
+		n = max(minCells, 2*n)
 	}
+	t.rebuild(s, shardOf(hash), n) // without the dead
 	s.used++
-	_, free := probe(*t.cells[shardOf(hash)].Load(), hash)
-	return free
+	cells := *t.cells[shardOf(hash)].Load()
+	return &cells[place(cells, hash)]
+}
+
+// trim frees the dead cells up to the one at i if no search goes on behind them, as
+// the next one is free. The shard's mu is held.
+func (s *shard) trim(cells []cell, i int) {
+	if cells[(i+1)&(len(cells)-1)].hash.Load() != 0 {
+		return
+	}
+	for c := &cells[i]; c.hash.Load() != 0 && c.filter.Load() == 0; c = &cells[i] {
+		c.hash.Store(0)
+		s.used--
+		i = (i - 1) & (len(cells) - 1)
+	}
 }
 
 // rebuild puts all marks that have holders into n new cells; none if n is 0. The
@@ -172,11 +219,14 @@ func (t *table) rebuild(s *shard, shard uint64, n int) {
 			continue
 		}
 		hash := c.hash.Load()
-		_, to := probe(cells, hash)
+		to := &cells[place(cells, hash)]
 		to.hash.Store(hash)
 		to.filter.Store(filter)
-		to.many.Store(c.many.Load())
-		to.one.Store(c.one.Load())
+		if many := c.many.Load(); many != nil { // a store that others may see costs
+			to.many.Store(many)
+		} else {
+			to.one.Store(c.one.Load())
+		}
 	}
 	t.cells[shard].Store(&cells)
 }
@@ -186,8 +236,13 @@ func (t *table) drop(e *entry) {
 	s := &t.shards[shardOf(e.hash)]
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	c := t.find(e.hash)
-	if c == nil {
+	cells := t.cells[shardOf(e.hash)].Load()
+	if cells == nil {
+		return
+	}
+	at := place(*cells, e.hash)
+	c := &(*cells)[at]
+	if c.hash.Load() != e.hash {
 		return
 	}
 	switch many := c.many.Load(); {
@@ -208,10 +263,12 @@ func (t *table) drop(e *entry) {
 		c.one.Store(nil)
 		c.filter.Store(0)
 		s.live--
-		if n := len(*t.cells[shardOf(e.hash)].Load()); s.live == 0 {
+		if n := len(*cells); s.live == 0 {
 			t.rebuild(s, shardOf(e.hash), 0)
 		} else if n > minCells && 4*s.live < n {
 			t.rebuild(s, shardOf(e.hash), n/2)
+		} else {
+			s.trim(*cells, at)
 		}
 	}
 }

@@ -67,6 +67,27 @@ func (d *Decoder) Rows(b []byte) (m Rows, err error) {
 // maxAdapters bounds the adapters one reading names.
 const maxAdapters = 1024
 
+// maxServed bounds the served models that one reading names. They are for people.
+const maxServed = 8
+
+// served reads the names of models that an engine serves instead of its pool's.
+func (r *reader) served() (models []string) {
+	n := r.uint()
+	if n > maxServed {
+		r.fail("too many models")
+		return nil
+	}
+	for range n {
+		m := r.bytes()
+		if r.err != nil || len(m) > maxString {
+			r.fail("model")
+			return nil
+		}
+		models = append(models, string(m))
+	}
+	return models
+}
+
 const (
 	readingOK = 1 << iota
 	readingLoading
@@ -118,6 +139,11 @@ func AppendReadings(dst []byte, list []state.Reading) []byte {
 			}
 			if x.WrongModel != "" {
 				e.str(x.WrongModel)
+				models := x.Models[:min(len(x.Models), maxServed)]
+				e.uint(uint64(len(models)))
+				for _, m := range models {
+					e.bytes([]byte(m[:min(len(m), maxString)]))
+				}
 			}
 		})
 	}
@@ -167,6 +193,9 @@ func (d *Decoder) Readings(b []byte) ([]state.Reading, error) {
 			}
 			if len(r.b) > 0 {
 				x.WrongModel = r.str()
+			}
+			if len(r.b) > 0 {
+				x.Models = r.served()
 			}
 		})
 		if r.err != nil {

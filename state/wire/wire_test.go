@@ -114,6 +114,9 @@ func TestEveryMessageComesBackAsItWas(t *testing.T) {
 			x.OK, x.Loading, x.Refused = rapid.Bool().Draw(t, "ok"), rapid.Bool().Draw(t, "loading"), rapid.Bool().Draw(t, "refused")
 			x.Answered = rapid.Bool().Draw(t, "answered")
 			x.WrongModel = rapid.SampledFrom([]string{"", "m", "llama-3.1-8b"}).Draw(t, "wrong model")
+			if x.WrongModel != "" { // of the others it is no matter
+				x.Models = rapid.SampledFrom([][]string{nil, {"other"}, {"other", "adapter", "other"}}).Draw(t, "models")
+			}
 			x.Err, x.Kind, x.Version = genID(t, "err"), state.EngineVLLM, "0.9"
 			x.Started, x.Running = 1.7e9+0.25, rapid.Float64().Draw(t, "running")
 			x.Adapters = rapid.SampledFrom([][]string{nil, {"a"}, {"a", "b", "a"}}).Draw(t, "adapters")

@@ -151,7 +151,11 @@ func TestC05CharactersCutByTheNetwork(t *testing.T) {
 	for name, says := range map[string]func(*got) bool{"each byte a chunk": perChunk, "each byte a packet": perByte} {
 		e.becomes(says)
 		for _, body := range []string{askStream, askUsage, strings.Replace(askStream, `"m"`, `"fast"`, 1)} {
-			if a := r.chat(body); a.body != all || a.err != nil {
+			want := all
+			if strings.Contains(body, `"fast"`) { // the name that the client used
+				want = strings.ReplaceAll(all, `"model":"m"`, `"model":"fast"`)
+			}
+			if a := r.chat(body); a.body != want || a.err != nil {
 				t.Errorf("%s, %s: got %q, %v", name, body, a.body, a.err)
 			}
 		}

@@ -109,7 +109,7 @@ func TestC10Heartbeats(t *testing.T) {
 	pair.Retry.Attempts = 2
 	single.Name, single.Model, single.Aliases = "single", "alone", nil
 	off.Name, off.Model, off.Aliases = "off", "quiet", nil
-	single.UpstreamModel, off.UpstreamModel = "m", "m"
+	one.models, three.models = []string{"alone"}, []string{"quiet"}
 	r := start(t, setup{}, pair, off)
 	alone := start(t, setup{}, single)
 	whole := role + token("Hi") + finish + done

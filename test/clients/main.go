@@ -1,13 +1,13 @@
-// Command clients lets client libraries of other languages than Go, and curl, talk to
-// routers as their users do: models, completions, embeddings, streams with tools,
-// errors. It installs the libraries below -dir, starts three routers and two
-// simulated engines as processes, and fails when any check of any client does.
+// Command clients lets official client libraries, and curl, talk to routers as their
+// users do: models, completions, embeddings, streams with tools, errors. It installs the
+// libraries below -dir, starts three routers and two simulated engines as processes, and
+// fails when any check of any client does. Clients of Anthropic's Messages API go to
+// engines that speak OpenAI's, to a simulated Anthropic, and to that without a router.
 package main
 
 import (
 	"bytes"
 	"context"
-	_ "embed"
 	"encoding/json"
 	"errors"
 	"flag"
@@ -15,6 +15,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 
 	"github.com/hearsay-llm/hearsay/test/bench/procs"
 	"github.com/hearsay-llm/hearsay/test/bench/table"
@@ -23,54 +24,8 @@ import (
 
 const model = "sim-70b"
 
-// The libraries' versions.
-const (
-	openaiPython = "2.8.1"
-	openaiNode   = "6.9.1"
-)
-
-//go:embed chat.py
-var python []byte
-
-//go:embed chat.mjs
-var node []byte
-
-//go:embed chat.sh
-var curl []byte
-
-// client is one that is tried.
-type client struct {
-	name   string
-	script []byte
-	file   string
-	setUp  func(ctx context.Context, dir string) error // once
-	run    func(dir string) []string                   // the command, the script's path to follow
-}
-
-var clients = []client{
-	{
-		name: "openai " + openaiPython + " (Python)", script: python, file: "chat.py",
-		setUp: func(ctx context.Context, dir string) error {
-			if err := do(ctx, dir, "python3", "-m", "venv", "venv"); err != nil {
-				return err
-			}
-			return do(ctx, dir, "venv/bin/pip", "install", "--quiet", "--disable-pip-version-check", "openai=="+openaiPython)
-		},
-		run: func(dir string) []string { return []string{filepath.Join(dir, "venv/bin/python")} },
-	},
-	{
-		name: "openai " + openaiNode + " (Node)", script: node, file: "chat.mjs",
-		setUp: func(ctx context.Context, dir string) error {
-			return do(ctx, dir, "npm", "install", "--silent", "--no-audit", "--no-fund", "--prefix", dir, "openai@"+openaiNode)
-		},
-		run: func(string) []string { return []string{"node"} },
-	},
-	{
-		name: "curl", script: curl, file: "chat.sh",
-		setUp: func(ctx context.Context, dir string) error { return do(ctx, dir, "curl", "--version") },
-		run:   func(string) []string { return []string{"sh"} },
-	},
-}
+// engineKey is the variable that holds the engines' credential.
+const engineKey = "E2E_ENGINE_KEY"
 
 // check is one thing a client was asked to do, a line of JSON that its script prints.
 type check struct {
@@ -78,24 +33,56 @@ type check struct {
 	Error string `json:"error"` // empty: it went well
 }
 
-// do runs a command in a directory; what it printed is the error's.
-func do(ctx context.Context, dir string, args ...string) error {
-	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
-	cmd.Dir = dir
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("%s: %w\n%s", args[0], err, out)
-	}
-	return nil
-}
-
 func main() {
 	bin := flag.String("bin", "bin/hearsay", "the hearsay binary")
 	dir := flag.String("dir", "bin/clients", "where the libraries are installed")
+	direct := flag.Bool("direct", false, "only what goes to an engine without a router")
 	flag.Parse()
-	procs.Main("clients", func(ctx context.Context) error { return run(ctx, *bin, *dir) })
+	procs.Main("clients", func(ctx context.Context) error { return run(ctx, *bin, *dir, *direct) })
 }
 
-func run(ctx context.Context, bin, dir string) (err error) {
+// trial is the clients that are tried with one cluster.
+type trial struct {
+	title   string
+	clients []client
+	cluster harness.ProcsConfig
+
+	// Messages are translated: there are no thoughts, since the simulated engine tells
+	// none in a chat, and counts of tokens are estimates.
+	translated bool
+}
+
+func trials(bin string, direct bool) []trial {
+	engine := trial{
+		"Official clients at a simulated Anthropic", messagesClients,
+		harness.ProcsConfig{Bin: bin, Engines: 1, Model: model, EngineArgs: []string{"--speed", "20", "--engine", "anthropic"}},
+		false,
+	}
+	if direct {
+		return []trial{engine}
+	}
+	return []trial{
+		{
+			"Official clients through three routers", slices.Concat(openaiClients, messagesClients),
+			harness.ProcsConfig{Bin: bin, Routers: 3, Engines: 2, Model: model, EngineArgs: []string{"--speed", "20"}},
+			true,
+		},
+		{
+			"Official clients through a router to a simulated Anthropic", messagesClients,
+			harness.ProcsConfig{
+				Bin: bin, Routers: 1, Engines: 2, Model: model, EngineArgs: []string{"--speed", "20", "--engine", "anthropic"},
+				PoolYAML: "    engine: anthropic\n    api_key_env: " + engineKey + "\n",
+			},
+			false,
+		},
+		engine,
+	}
+}
+
+func run(ctx context.Context, bin, dir string, direct bool) (err error) {
+	if err := os.Setenv(engineKey, "simulated"); err != nil {
+		return err
+	}
 	if bin, err = filepath.Abs(bin); err != nil {
 		return err
 	}
@@ -105,36 +92,58 @@ func run(ctx context.Context, bin, dir string) (err error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
-	for i := range clients {
-		c := &clients[i]
-		fmt.Fprintf(os.Stderr, "setting up %s\n", c.name)
-		if err := c.setUp(ctx, dir); err != nil {
-			return fmt.Errorf("set up %s: %w", c.name, err)
+	ready := map[string]bool{}
+	failed, all := 0, 0
+	for _, t := range trials(bin, direct) {
+		for i := range t.clients {
+			c := &t.clients[i]
+			if ready[c.name] {
+				continue
+			}
+			if err := c.prepare(ctx, dir); err != nil {
+				return err
+			}
+			ready[c.name] = true
 		}
-		if err := os.WriteFile(filepath.Join(dir, c.file), c.script, 0o644); err != nil {
+		f, n, err := t.run(ctx, dir)
+		if err != nil {
 			return err
 		}
+		failed, all = failed+f, all+n
 	}
-	cluster, err := procs.Start(ctx, harness.ProcsConfig{Bin: bin, Routers: 3, Engines: 2, Model: model, EngineArgs: []string{"--speed", "20"}})
+	if failed > 0 {
+		return fmt.Errorf("%d of %d checks failed", failed, all)
+	}
+	fmt.Printf("\nAll %d checks passed.\n", all)
+	return nil
+}
+
+// run starts the cluster, tries the clients and prints what came of it: a row for each
+// check, a column for each router, or for each engine where there are no routers.
+func (t *trial) run(ctx context.Context, dir string) (failed, all int, err error) {
+	cluster, err := procs.Start(ctx, t.cluster)
 	if err != nil {
-		return err
+		return 0, 0, err
 	}
 	defer cluster.Close()
+	targets := cluster.Routers
+	if len(targets) == 0 {
+		targets = cluster.Engines
+	}
 	head := []string{"client", "check"}
+	for _, target := range targets {
+		head = append(head, target.Name)
+	}
 	var rows [][]string
-	failed, all := 0, 0
-	for i := range clients {
-		c, first := &clients[i], len(rows)
-		for k, r := range cluster.Routers {
-			if i == 0 {
-				head = append(head, r.Name)
-			}
-			checks, err := c.try(ctx, dir, r.API)
+	for i := range t.clients {
+		c, first := &t.clients[i], len(rows)
+		for k, target := range targets {
+			checks, err := c.try(ctx, dir, target.API, t.translated)
 			if err != nil {
-				return fmt.Errorf("%s with %s: %w", c.name, r.Name, err)
+				return 0, 0, fmt.Errorf("%s with %s: %w", c.name, target.Name, err)
 			}
 			if k > 0 && len(checks) != len(rows)-first {
-				return fmt.Errorf("%s with %s: %d checks, %d with the router before", c.name, r.Name, len(checks), len(rows)-first)
+				return 0, 0, fmt.Errorf("%s with %s: %d checks, %d with the one before", c.name, target.Name, len(checks), len(rows)-first)
 			}
 			for n, x := range checks {
 				if k == 0 {
@@ -150,17 +159,16 @@ func run(ctx context.Context, bin, dir string) (err error) {
 			}
 		}
 	}
-	table.Print(os.Stdout, "Official clients through three routers", len(head), head, rows)
-	if failed > 0 {
-		return fmt.Errorf("%d of %d checks failed", failed, all)
-	}
-	fmt.Printf("\nAll %d checks passed.\n", all)
-	return nil
+	table.Print(os.Stdout, t.title, len(head), head, rows)
+	return failed, all, nil
 }
 
-// try runs a client's script against a router.
-func (c *client) try(ctx context.Context, dir, api string) (checks []check, err error) {
+// try runs a client's script against a base URL.
+func (c *client) try(ctx context.Context, dir, api string, translated bool) (checks []check, err error) {
 	args := append(c.run(dir), filepath.Join(dir, c.file), api, model)
+	if translated {
+		args = append(args, "translated")
+	}
 	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
 	cmd.Dir = dir
 	var out, errOut bytes.Buffer

@@ -29,6 +29,7 @@ var contract = map[string]struct {
 	"hearsay_time_to_first_token_seconds":   {dto.MetricType_HISTOGRAM, "pool"},
 	"hearsay_time_per_output_token_seconds": {dto.MetricType_HISTOGRAM, "pool"},
 	"hearsay_tokens_total":                  {dto.MetricType_COUNTER, "pool type"},
+	"hearsay_usage_records_total":           {dto.MetricType_COUNTER, "pool source"},
 	"hearsay_pick_duration_seconds":         {dto.MetricType_HISTOGRAM, ""},
 	"hearsay_picks_total":                   {dto.MetricType_COUNTER, "pool reason"},
 	"hearsay_predicted_cached_tokens_total": {dto.MetricType_COUNTER, ""},
@@ -60,9 +61,9 @@ var contract = map[string]struct {
 var leadersOnly = []string{"hearsay_scale_target", "hearsay_scale_actual", "hearsay_scale_decisions_total"}
 
 // Of the documented names these wait for what they count: the router's own queue,
-// usage records, and limits of keys and tenants. hearsay_shed_total has series only
+// and limits of keys and tenants. hearsay_shed_total has series only
 // once a request was refused for want of room, which no load of a test brings about.
-var notYet = []string{"hearsay_queue_requests", "hearsay_usage_records_total", "hearsay_limit_rejections_total"}
+var notYet = []string{"hearsay_queue_requests", "hearsay_limit_rejections_total"}
 
 func TestMetricsAfterTraffic(t *testing.T) {
 	p := healthy(t)

@@ -2,7 +2,6 @@ package enginesim
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"strconv"
@@ -13,11 +12,13 @@ import (
 type answer struct {
 	e     *Engine
 	w     http.ResponseWriter
+	r     *http.Request
 	rc    *http.ResponseController
 	c     *call
 	req   *request
 	f     *format
-	fault *activeFault // with AfterEvents > 0, or nil
+	m     *messageForm // of the Messages API, else nil
+	fault *activeFault // one that meets an answer that has begun, or nil
 	// report is the form of load report asked for, or "".
 	report string
 
@@ -35,19 +36,18 @@ func (a *answer) stream(ctx context.Context) {
 	_ = a.rc.Flush() // the header comes before the first token, as from uvicorn
 	a.progress = make([]seqProgress, len(a.c.seqs))
 	a.sent = make([]int, len(a.c.seqs))
+	if a.fault != nil && a.fault.AfterEvents == 0 {
+		a.fail(ctx)
+		return
+	}
 	opened := false
 	for done := false; !done; {
 		if err := a.c.wait(ctx, a.progress); err != nil {
 			a.broken(ctx)
 			return
 		}
-		if !opened && a.f.kind == formatChat {
-			for i := range a.c.seqs {
-				a.buf = a.f.role(a.buf, i, a.continuous(i, 0))
-				if a.event(ctx) {
-					return
-				}
-			}
+		if !opened && a.opening(ctx) {
+			return
 		}
 		opened = true
 		done = true
@@ -62,15 +62,7 @@ func (a *answer) stream(ctx context.Context) {
 			return
 		}
 	}
-	u := a.c.usage(a.progress)
-	if a.req.includeUsage || a.e.cfg.Kind == LlamaCpp {
-		a.buf = a.f.tail(a.buf, u, a.timings(u))
-		if a.event(ctx) {
-			return
-		}
-	}
-	a.buf = append(a.buf, "data: [DONE]\n\n"...)
-	if a.event(ctx) {
+	if a.closing(ctx) {
 		return
 	}
 	a.c.finish(OutcomeFinished)
@@ -78,33 +70,92 @@ func (a *answer) stream(ctx context.Context) {
 	a.noteEvents()
 }
 
-// tokens writes the events of sequence i that are due. It reports whether a
-// fault ended the answer.
-func (a *answer) tokens(ctx context.Context, i int) (over bool) {
-	g, p := &a.c.gens[i], &a.progress[i]
-	for a.sent[i] < p.tokens {
-		n := 1
-		if a.sent[i] > 0 {
-			n = min(a.c.interval, p.tokens-a.sent[i])
-			if n < a.c.interval && !p.done {
-				return false
+// opening writes the events that come with the first token. It reports, as do tokens
+// and closing, whether a fault ended the answer.
+func (a *answer) opening(ctx context.Context) (over bool) {
+	switch {
+	case a.m != nil:
+		a.buf = a.m.start(a.buf, a.c.usage(a.progress))
+		return a.event(ctx)
+	case a.f.kind == formatChat:
+		for i := range a.c.seqs {
+			a.buf = a.f.role(a.buf, i, a.continuous(i, 0))
+			if a.event(ctx) {
+				return true
 			}
 		}
-		a.buf = a.f.open(a.buf, i, a.sent[i] == 0)
-		for k := range n {
-			a.buf = g.appendPiece(a.buf, a.sent[i]+k)
+	}
+	return false
+}
+
+// closing writes the events that follow the last token.
+func (a *answer) closing(ctx context.Context) (over bool) {
+	u := a.c.usage(a.progress)
+	if a.m != nil {
+		a.buf = a.m.ending(a.buf, &a.c.gens[0], u)
+		if a.event(ctx) {
+			return true
 		}
-		a.sent[i] += n
-		finish := ""
-		if a.sent[i] == g.tokens {
-			finish = g.finishReason()
-		}
-		a.buf = a.f.shut(a.buf, finish, a.continuous(i, a.sent[i]))
+		a.buf = a.m.stop(a.buf)
+		return a.event(ctx)
+	}
+	if a.req.includeUsage || a.e.cfg.Kind == LlamaCpp {
+		a.buf = a.f.tail(a.buf, u, a.timings(u))
 		if a.event(ctx) {
 			return true
 		}
 	}
+	a.buf = append(a.buf, doneEvent...)
+	return a.event(ctx)
+}
+
+// doneEvent ends a stream of the OpenAI API.
+const doneEvent = "data: [DONE]\n\n"
+
+// tokens writes the events of sequence i that are due.
+func (a *answer) tokens(ctx context.Context, i int) (over bool) {
+	g := &a.c.gens[i]
+	for n := a.due(i); n > 0; n = a.due(i) {
+		from := a.sent[i]
+		a.sent[i] += n
+		if a.m != nil {
+			over = a.message(ctx, g, from, a.sent[i])
+		} else {
+			a.buf = a.f.open(a.buf, i, from == 0)
+			start := len(a.buf)
+			for k := range n {
+				a.buf = g.appendPiece(a.buf, from+k)
+			}
+			whole := len(a.buf) - start
+			a.buf = a.buf[:start+len(g.visible(a.buf[start:], g.written))]
+			g.written += whole
+			finish := ""
+			if a.sent[i] == g.tokens {
+				finish = g.finishReason()
+			}
+			a.buf = a.f.shut(a.buf, finish, g.stop, a.continuous(i, a.sent[i]))
+			over = a.event(ctx)
+		}
+		if over {
+			return true
+		}
+	}
 	return false
+}
+
+// due is how many tokens of sequence i the next event has, 0 while there is none.
+func (a *answer) due(i int) int {
+	p := &a.progress[i]
+	left := p.tokens - a.sent[i]
+	switch {
+	case left <= 0:
+		return 0
+	case a.sent[i] == 0:
+		return 1
+	case left < a.c.interval && !p.done:
+		return 0
+	}
+	return min(a.c.interval, left)
 }
 
 // continuous is the usage of an event with continuous_usage_stats, else nil.
@@ -130,7 +181,15 @@ func (a *answer) event(ctx context.Context) (over bool) {
 
 // fail carries out the fault; what is in buf is dropped.
 func (a *answer) fail(ctx context.Context) {
-	if a.fault.Kind == FaultSilence {
+	switch a.fault.Kind {
+	case FaultStreamError:
+		a.buf = a.errorEvent(a.buf[:0])
+		a.events++
+		a.noteEvents()
+		a.c.finish(OutcomeFault)
+		_ = a.flush()
+		return
+	case FaultSilence:
 		a.e.hold(ctx, a.fault)
 		if ctx.Err() != nil {
 			a.c.finish(OutcomeAborted)
@@ -141,6 +200,17 @@ func (a *answer) fail(ctx context.Context) {
 	}
 	a.c.finish(OutcomeFault)
 	cut(a.w, a.fault.Kind == FaultReset)
+}
+
+// errorEvent appends the event that says that a stream failed.
+func (a *answer) errorEvent(dst []byte) []byte {
+	err := a.fault.apiError()
+	if a.m != nil {
+		return append(append(append(dst, "event: error\ndata: "...), mustJSON(a.e.messageError(err, a.w.Header()))...), "\n\n"...)
+	}
+	body := map[string]any{"error": vllmError{Message: err.message, Type: err.kind, Code: err.status}}
+	dst = append(append(append(dst, "data: "...), mustJSON(body)...), "\n\n"...)
+	return append(dst, doneEvent...)
 }
 
 // broken ends an answer whose client has gone or whose call was killed.
@@ -182,6 +252,12 @@ func (a *answer) timings(u usage) timings {
 
 // whole answers in one body when all sequences are done.
 func (a *answer) whole(ctx context.Context) {
+	if a.fault != nil && a.fault.Kind == FaultStreamError {
+		a.c.finish(OutcomeFault)
+		a.e.locked(func() { a.c.rec.Status = a.fault.Status })
+		a.e.writeError(a.w, a.r, a.fault.apiError())
+		return
+	}
 	a.progress = make([]seqProgress, len(a.c.seqs))
 	for done := false; !done; {
 		if err := a.c.wait(ctx, a.progress); err != nil {
@@ -194,21 +270,7 @@ func (a *answer) whole(ctx context.Context) {
 		}
 	}
 	u := a.c.usage(a.progress)
-	if a.f.kind == formatEmbedding {
-		a.buf = embeddings(a.c.rec, a.c.gens, a.req.dimensions, a.req.base64, u)
-	} else {
-		a.buf = append(a.buf, a.f.whole...)
-		for i := range a.c.gens {
-			a.buf = a.f.choice(a.buf, i, &a.c.gens[i], a.progress[i].tokens)
-		}
-		a.buf = a.f.usage(append(a.buf, `],`...), u)
-		a.buf = a.f.timings(a.buf, a.timings(u))
-		if a.e.cfg.Kind == VLLM {
-			a.buf = append(a.buf, `,"prompt_logprobs":null,"kv_transfer_params":`...)
-			a.buf = append(a.buf, a.transfer()...)
-		}
-		a.buf = append(a.buf, '}')
-	}
+	a.body(u)
 	a.w.Header().Set("Content-Type", "application/json")
 	a.w.Header().Set("Content-Length", strconv.Itoa(len(a.buf)))
 	if a.fault != nil { // half a body counts as the events before the failure
@@ -224,6 +286,32 @@ func (a *answer) whole(ctx context.Context) {
 	_, _ = a.w.Write(a.buf)
 }
 
+// body puts a whole answer into buf.
+func (a *answer) body(u usage) {
+	switch {
+	case a.f.kind == formatEmbedding:
+		a.buf = embeddings(a.c.rec, a.c.gens, a.req.dimensions, a.req.base64, u)
+		return
+	case a.m != nil:
+		a.buf = a.m.whole(a.buf, &a.c.gens[0], a.progress[0].tokens, u)
+		if a.e.cfg.Kind == VLLM && a.req.remoteDecode {
+			a.buf = append(append(a.buf, `,"kv_transfer_params":`...), a.transfer()...)
+		}
+	default:
+		a.buf = append(a.buf, a.f.whole...)
+		for i := range a.c.gens {
+			a.buf = a.f.choice(a.buf, i, &a.c.gens[i], a.progress[i].tokens)
+		}
+		a.buf = a.f.usage(append(a.buf, `],`...), u)
+		a.buf = a.f.timings(a.buf, a.timings(u))
+		if a.e.cfg.Kind == VLLM {
+			a.buf = append(a.buf, `,"prompt_logprobs":null,"kv_transfer_params":`...)
+			a.buf = append(a.buf, a.transfer()...)
+		}
+	}
+	a.buf = append(a.buf, '}')
+}
+
 // transfer is what a prefill made for another engine returns: parameters that
 // name its blocks.
 func (a *answer) transfer() string {
@@ -234,14 +322,10 @@ func (a *answer) transfer() string {
 	for i := range blocks {
 		blocks[i] = i
 	}
-	b, err := json.Marshal(map[string]any{
+	return string(mustJSON(map[string]any{
 		"do_remote_prefill": true, "do_remote_decode": false, "remote_engine_id": "sim-" + a.c.rec.ID,
 		"remote_block_ids": blocks, "remote_host": "127.0.0.1", "remote_port": 5600, "tp_size": 1,
-	})
-	if err != nil {
-		panic(err) // strings and integers only
-	}
-	return string(b)
+	}))
 }
 
 // loadHeader adds the load report a client asks for, in vLLM's form. As there,

@@ -93,7 +93,7 @@ func (e *Engine) deliver(ev Event) {
 	if ev.Finished {
 		p.done = true
 		c.open--
-		e.stats.finished(c.gens[s.i].eos)
+		e.stats.finished(c.gens[s.i].eos || c.gens[s.i].stop != "")
 		e.stats.total.observe((ev.At - c.arrival).Seconds())
 		if c.open == 0 {
 			c.rec.End = e.at(ev.At)

@@ -17,7 +17,11 @@ const (
 	VLLM     Kind = "vllm"
 	SGLang   Kind = "sglang"
 	LlamaCpp Kind = "llamacpp"
+	// Anthropic is Anthropic's own API: Messages, and nothing that tells its load.
+	Anthropic Kind = "anthropic"
 )
+
+var kinds = []Kind{VLLM, SGLang, LlamaCpp, Anthropic}
 
 // Config says what an Engine is. Start from DefaultConfig.
 type Config struct {
@@ -77,10 +81,10 @@ type Config struct {
 	// without --enable-prompt-tokens-details. Default false.
 	HideCachedTokens bool
 
-	// Version is what /version says. Default "0.11.0".
+	// Version is what /version says; it changes nothing else. Default "0.11.0".
 	Version string
 	// DPRanks is how many data-parallel ranks the process has: each schedules and
-	// caches for itself, see Engine.Rank. Not for llama.cpp. Default 1.
+	// caches for itself, see Engine.Rank. For vLLM and SGLang. Default 1.
 	DPRanks int
 	// Leg is the part of requests that a SGLang engine serves, and Pairs where it meets
 	// the engines that serve the other one. Default: whole requests.
@@ -142,7 +146,7 @@ func (c Config) Validate() error {
 			errs = append(errs, fmt.Errorf(format, args...))
 		}
 	}
-	check(c.Kind == VLLM || c.Kind == SGLang || c.Kind == LlamaCpp, "kind: unknown %q: use %s, %s or %s", c.Kind, VLLM, SGLang, LlamaCpp)
+	check(slices.Contains(kinds, c.Kind), "kind: unknown %q: use %s, %s, %s or %s", c.Kind, VLLM, SGLang, LlamaCpp, Anthropic)
 	check(c.Model != "", "model: empty")
 	for i, a := range c.Adapters {
 		check(a != "" && a != c.Model && !slices.Contains(c.Adapters[:i], a), "adapters: %q is empty, the model or given twice", a)
@@ -162,8 +166,8 @@ func (c Config) Validate() error {
 	check(c.MaxModelLen > 1, "max_model_len: %d is not 2 or more", c.MaxModelLen)
 	check(c.MeanOutput > 0, "mean_output: %d is not 1 or more", c.MeanOutput)
 	check(c.StreamInterval > 0, "stream_interval: %d is not 1 or more", c.StreamInterval)
-	check(c.DPRanks >= 1 && c.DPRanks <= 64 && (c.DPRanks == 1 || c.Kind != LlamaCpp), "dp_ranks: %d is not in 1..64, or not for %s", c.DPRanks, c.Kind)
 	check(c.Leg == "" || (c.Leg == LegPrefill || c.Leg == LegDecode) && c.Kind == SGLang && c.Pairs != nil, "leg: %q is not prefill or decode of a sglang with pairs", c.Leg)
+	check(c.DPRanks >= 1 && c.DPRanks <= 64 && (c.DPRanks == 1 || c.Kind == VLLM || c.Kind == SGLang), "dp_ranks: %d is not in 1..64, or not for %s", c.DPRanks, c.Kind)
 	check(c.MaxQueue >= 0 && c.MaxLoRAs >= 0 && c.MediaTokens >= 0, "max_queue, max_loras, media_tokens: negative")
 	check(c.KeepAlive > 0, "keep_alive: %v is not positive", c.KeepAlive)
 	check(c.MaxBodyBytes > 0 && c.RecordLimit > 0, "max_body_bytes, record_limit: not positive")

@@ -1,6 +1,6 @@
 // Package enginesim is a simulated inference engine: a replica that schedules,
-// caches, times and speaks like vLLM (and, in outline, like SGLang or
-// llama.cpp) without a model behind it. Routers are tested and measured against
+// caches, times and speaks like vLLM (and, in outline, like SGLang, llama.cpp or
+// Anthropic's API) without a model behind it. Routers are tested and measured against
 // it, so it must not flatter them: whether a prefix is cached, how long a
 // prefill takes and what a queue costs follow from the bytes it was sent.
 //
@@ -24,14 +24,30 @@
 //     when generated.
 //   - The wire: OpenAI-compatible endpoints, event streams, usage, error bodies,
 //     metrics, idle keep-alive of 5 s, abort when the client closes.
+//   - Anthropic's Messages API on the kinds vllm, sglang and anthropic: a request
+//     renders to the tokens of the equal chat completion (see messagePrompt), so both
+//     share the cache. Usage leaves out what came from the cache. That is vLLM since
+//     mid 2026 (the path since 0.11.1, counting since early 2026) and SGLang since mid
+//     2026 (both paths since early 2026); older ones counted it as input. The kind
+//     anthropic knows API versions 2023-06-01 and 2026-10-21.
 //   - Failure, on command: see Fault.
 //
 // # What it does not imitate
 //
 //   - Any meaning: answers are random words. A tool is called where tool_choice asks
 //     for one, with random words for its only argument, "text", whatever its schema.
-//     No log probabilities, stop strings, structured output, reasoning or beam search;
-//     such fields are accepted and ignored.
+//     No log probabilities, structured output, reasoning or beam search; such fields
+//     are accepted and ignored. The Messages API alone has thinking: when that is asked
+//     for, half of the answer, or less, is thoughts.
+//   - What Anthropic alone does: its cache is automatic here, with blocks of 16 tokens
+//     and no least length; cache_control only decides what usage calls created. Keys
+//     are not checked, no rate is limited, nothing but fields is validated (a result
+//     need not follow its call), no tool runs at the server, and a prompt that ends
+//     with the assistant's words is not continued. max_tokens is the length of an
+//     answer unless Config.DrawUnderLimit. Only the rules of version 2026-10-21 that
+//     concern sampling, documents and citations are known here.
+//   - vLLM's errors of validation, which have the OpenAI API's shape on /v1/messages
+//     too. Here every error there has Anthropic's.
 //   - Blocks become shareable when the step that computes them ends. vLLM lets a
 //     request scheduled later in the same step share them as well.
 //   - Draft tokens, pipelining of steps, CPU offload, sliding windows, priorities,
@@ -43,9 +59,9 @@
 //     waits until the other one has answered, which waits for nobody; only engines of
 //     one process meet. For vLLM a transfer takes no time: a request that names
 //     remote blocks gets its prompt's blocks at once and computes the last token.
-//   - The SGLang and llama.cpp kinds differ in paths, metrics, usage and errors
-//     only; both run the same scheduler and block cache (SGLang's tree and
-//     llama.cpp's slots evict otherwise).
+//   - The kinds differ in paths, metrics, usage and errors only; all run the same
+//     scheduler and block cache (SGLang's tree and llama.cpp's slots evict otherwise,
+//     and Anthropic's engine is unknown).
 //
 // # Use
 //

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -24,6 +25,7 @@ type Engine struct {
 	ranks  []*Engine // data-parallel ranks, itself first; nil where there is one
 
 	handlers sync.WaitGroup // Add only under mu while not stopped
+	answers  atomic.Int64   // numbers Anthropic's request ids
 
 	mu      sync.Mutex // guards everything below
 	core    *Core
@@ -180,15 +182,16 @@ type Prompt struct {
 // them, with the model's adapter and the body's cache_salt: what an all-knowing
 // router or a test needs to ask CachedPrefix. It neither locks nor records.
 func (e *Engine) Prompts(path string, body []byte) ([]Prompt, error) {
-	ep, ok := map[string]func() endpoint{chatPath: e.chat, textPath: e.completion, embeddingPath: e.embedding}[path]
+	of, ok := map[string]func() endpoint{chatPath: e.chat, textPath: e.completion, embeddingPath: e.embedding, messagesPath: e.messages}[path]
 	if !ok {
 		return nil, fmt.Errorf("no inference path %q", path)
 	}
-	req, apiErr := e.parse(body)
+	ep := of()
+	req, apiErr := ep.parse(body)
 	if apiErr != nil {
 		return nil, apiErr
 	}
-	ids, apiErr := ep().prompts(req)
+	ids, apiErr := ep.prompts(req)
 	if apiErr != nil {
 		return nil, apiErr
 	}

@@ -59,7 +59,7 @@ func (e *Engine) sglangPaths(handle route) {
 			RID string `json:"rid"`
 		}
 		if err := json.NewDecoder(io.LimitReader(r.Body, 1<<20)).Decode(&ask); err != nil || ask.RID == "" {
-			e.writeError(w, badRequest("rid is required"))
+			e.writeError(w, r, badRequest("rid is required"))
 			return
 		}
 		e.AbortRequests(ask.RID)
@@ -98,7 +98,7 @@ func (e *Engine) llamaPaths(handle route) {
 	handle(http.MethodGet, "/slots", func(w http.ResponseWriter, r *http.Request) {
 		running := e.Load().Running
 		if running >= e.cfg.MaxSeqs && r.URL.Query().Get("fail_on_no_slot") != "" {
-			e.writeError(w, &apiError{status: http.StatusServiceUnavailable, kind: "unavailable_error", message: "no slot available"})
+			e.writeError(w, r, &apiError{status: http.StatusServiceUnavailable, kind: "unavailable_error", message: "no slot available"})
 			return
 		}
 		type slot struct {

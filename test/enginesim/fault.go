@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
 	"time"
@@ -18,6 +19,7 @@ const (
 	FaultReset         FaultKind = "reset"          // TCP RST after AfterEvents stream events
 	FaultFin           FaultKind = "fin"            // close without the final chunk after AfterEvents events
 	FaultSilence       FaultKind = "silence"        // stop sending after AfterEvents events, socket open
+	FaultStreamError   FaultKind = "stream_error"   // an error event after AfterEvents stream events, then the end; no stream: Status
 	FaultSlow          FaultKind = "slow"           // steps take Factor times as long
 	FaultHangMetrics   FaultKind = "hang_metrics"   // /metrics does not answer
 	FaultMetricsStatus FaultKind = "metrics_status" // /metrics answers Status
@@ -33,12 +35,12 @@ const (
 // whichever comes first. Restart and wipe happen once.
 type Fault struct {
 	Kind        FaultKind
-	Status      int           // of status (required), metrics_status and health (default 503)
+	Status      int           // of status (required), metrics_status and health (default 503), stream_error (default 500)
 	RetryAfter  int           // seconds, of status; 0 = no header
 	Body        string        // of status; "" = an error body of the engine's kind
 	Count       int           // requests it applies to; 0 = no bound
 	Duration    time.Duration // 0 = no bound
-	AfterEvents int           // events sent before reset, fin, silence; 0 = before the response header
+	AfterEvents int           // events sent before reset, fin, silence; 0 = before the response header; and before stream_error
 	Factor      float64       // of slow, > 0
 }
 
@@ -52,6 +54,7 @@ var faultWords = []faultWord{
 	{FaultReset, `reset the connection after "after_events" stream events; 0: before the answer`},
 	{FaultFin, `close the connection after "after_events" events, the answer unfinished`},
 	{FaultSilence, `stop sending after "after_events" events, the connection open`},
+	{FaultStreamError, `end a stream with an error of "status", or 500, after "after_events" events`},
 	{FaultSlow, `every step takes "factor" times as long`},
 	{FaultHangMetrics, `/metrics does not answer`},
 	{FaultMetricsStatus, `/metrics answers with "status", or 503`},
@@ -128,9 +131,9 @@ func (f *Fault) validate() error {
 		return fmt.Errorf("fault %q: negative count, duration or after_events", f.Kind)
 	}
 	switch f.Kind {
-	case FaultMetricsStatus, FaultHealth, FaultStatus:
-		if f.Status == 0 && f.Kind != FaultStatus {
-			f.Status = 503
+	case FaultMetricsStatus, FaultHealth, FaultStatus, FaultStreamError:
+		if f.Status == 0 {
+			f.Status = map[FaultKind]int{FaultMetricsStatus: 503, FaultHealth: 503, FaultStreamError: 500}[f.Kind]
 		}
 		if f.Status < 200 || f.Status > 599 {
 			return fmt.Errorf("fault %q: status %d is not in 200..599", f.Kind, f.Status)
@@ -141,6 +144,16 @@ func (f *Fault) validate() error {
 		}
 	}
 	return nil
+}
+
+// beforeAnswer says whether it meets a request before its answer begins.
+func (f *Fault) beforeAnswer() bool {
+	return f.Kind == FaultStatus || f.AfterEvents == 0 && f.Kind != FaultStreamError
+}
+
+// apiError is what a fault with a status says.
+func (f *Fault) apiError() *apiError {
+	return &apiError{status: f.Status, kind: http.StatusText(f.Status), message: "simulated failure"}
 }
 
 // faults holds the active ones. Guarded by Engine.mu.

@@ -15,6 +15,7 @@ const (
 	formatChat formatKind = iota
 	formatText
 	formatEmbedding
+	formatMessage // see messageForm
 )
 
 // format writes the bodies and stream events of one answer. The fields that do
@@ -30,8 +31,7 @@ type format struct {
 }
 
 func newFormat(kind formatKind, cfg Config, rec *RequestRecord, req *request) *format {
-	id, _ := json.Marshal(rec.ID)
-	model, _ := json.Marshal(rec.Model)
+	id, model := jsonString(rec.ID), jsonString(rec.Model)
 	head := func(prefix, object string) []byte {
 		b := append([]byte(prefix), `{"id":`...)
 		b = append(b, id...)
@@ -41,8 +41,11 @@ func newFormat(kind formatKind, cfg Config, rec *RequestRecord, req *request) *f
 		return append(append(b, model...), `,"choices":[`...)
 	}
 	f := &format{kind: kind, engine: cfg.Kind, hide: cfg.HideCachedTokens}
+	if kind == formatMessage {
+		return f
+	}
 	if kind == formatChat && req.tool != "" {
-		f.tool, _ = json.Marshal(req.tool)
+		f.tool = jsonString(req.tool)
 		f.callID = id[1 : len(id)-1]
 	}
 	if kind == formatChat {
@@ -87,8 +90,9 @@ func (f *format) call(dst []byte, i int) []byte {
 	return append(append(dst, f.tool...), `,"arguments":"{\"text\": \"`...)
 }
 
-// shut appends the rest of a content event; finish is "" but in the last one.
-func (f *format) shut(dst []byte, finish string, u *usage) []byte {
+// shut appends the rest of a content event; finish is "" but in the last one, stop the
+// stop sequence that ended the answer.
+func (f *format) shut(dst []byte, finish, stop string, u *usage) []byte {
 	switch {
 	case f.tool != nil && finish != "":
 		dst, finish = append(dst, `\"}"}}]}`...), "tool_calls"
@@ -102,7 +106,7 @@ func (f *format) shut(dst []byte, finish string, u *usage) []byte {
 	dst = append(dst, `,"logprobs":null,"finish_reason":`...)
 	switch {
 	case finish != "":
-		dst = append(append(append(dst, '"'), finish...), `","stop_reason":null`...)
+		dst = stopReason(append(append(append(dst, '"'), finish...), '"'), stop)
 	case f.kind == formatChat:
 		dst = append(dst, `null`...)
 	default:
@@ -187,16 +191,26 @@ func (f *format) choice(dst []byte, i int, g *generator, tokens int) []byte {
 	default:
 		dst = append(dst, `,"text":"`...)
 	}
+	start := len(dst)
 	for k := range tokens {
 		dst = g.appendPiece(dst, k)
 	}
+	dst = dst[:start+len(g.visible(dst[start:], 0))]
 	dst = append(append(dst, end...), `,"logprobs":null,"finish_reason":"`...)
 	dst = append(dst, finish...)
-	return append(dst, `","stop_reason":null}`...)
+	return append(stopReason(append(dst, '"'), g.stop), '}')
+}
+
+// stopReason appends vLLM's member that names the stop sequence.
+func stopReason(dst []byte, stop string) []byte {
+	if dst = append(dst, `,"stop_reason":`...); stop == "" {
+		return append(dst, "null"...)
+	}
+	return append(dst, jsonString(stop)...)
 }
 
 func (g *generator) finishReason() string {
-	if g.eos {
+	if g.eos || g.stop != "" {
 		return "stop"
 	}
 	return "length"

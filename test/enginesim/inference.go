@@ -22,11 +22,12 @@ const (
 type endpoint struct {
 	idPrefix string
 	format   formatKind
+	parse    func(body []byte) (*request, *apiError)
 	prompts  func(*request) ([][]uint32, *apiError)
 }
 
 func (e *Engine) chat() endpoint {
-	return endpoint{"chatcmpl-", formatChat, func(r *request) ([][]uint32, *apiError) {
+	return endpoint{"chatcmpl-", formatChat, e.parse, func(r *request) ([][]uint32, *apiError) {
 		ids, err := appendChat(make([]uint32, 0, len(r.messages.Raw)/4+64), r.messages, r.tools, e.cfg.MediaTokens)
 		if err != nil {
 			return nil, badRequest("%v", err)
@@ -36,11 +37,11 @@ func (e *Engine) chat() endpoint {
 }
 
 func (e *Engine) completion() endpoint {
-	return endpoint{"cmpl-", formatText, func(r *request) ([][]uint32, *apiError) { return prompts("prompt", r.prompt) }}
+	return endpoint{"cmpl-", formatText, e.parse, func(r *request) ([][]uint32, *apiError) { return prompts("prompt", r.prompt) }}
 }
 
 func (e *Engine) embedding() endpoint {
-	return endpoint{"embd-", formatEmbedding, func(r *request) ([][]uint32, *apiError) { return prompts("input", r.input) }}
+	return endpoint{"embd-", formatEmbedding, e.parse, func(r *request) ([][]uint32, *apiError) { return prompts("input", r.input) }}
 }
 
 // inference returns the handler of a path: receive, fail on command, parse,
@@ -49,6 +50,9 @@ func (e *Engine) inference(of func() endpoint) http.HandlerFunc {
 	ep := of()
 	return func(w http.ResponseWriter, r *http.Request) {
 		body, apiErr := e.readBody(w, r)
+		if apiErr == nil {
+			apiErr = e.admit(r, body)
+		}
 		rec := &RequestRecord{
 			XRequestID: r.Header.Get("X-Request-Id"), Path: r.URL.Path, Arrival: time.Now(), Outcome: OutcomeActive,
 			BodyBytes: len(body),
@@ -62,8 +66,8 @@ func (e *Engine) inference(of func() endpoint) http.HandlerFunc {
 		e.rec.add(rec)
 		rec.ID = ep.idPrefix + e.replyID(rec)
 		e.mu.Unlock()
-		fault := e.take(FaultStatus, FaultReset, FaultFin, FaultSilence)
-		if fault != nil && (fault.Kind == FaultStatus || fault.AfterEvents == 0) {
+		fault := e.take(FaultStatus, FaultReset, FaultFin, FaultSilence, FaultStreamError)
+		if fault != nil && fault.beforeAnswer() {
 			e.failNow(w, r, rec, fault)
 			return
 		}
@@ -82,12 +86,15 @@ func (e *Engine) inference(of func() endpoint) http.HandlerFunc {
 			e.locked(func() {
 				rec.Outcome, rec.Status, rec.End = OutcomeRejected, apiErr.status, time.Now()
 			})
-			e.writeError(w, apiErr)
+			e.writeError(w, r, apiErr)
 			return
 		}
 		a := &answer{
-			e: e, w: w, rc: http.NewResponseController(w), c: c, req: req, fault: fault,
+			e: e, w: w, r: r, rc: http.NewResponseController(w), c: c, req: req, fault: fault,
 			f: newFormat(ep.format, e.cfg, rec, req), report: r.Header.Get("Endpoint-Load-Metrics-Format"),
+		}
+		if ep.format == formatMessage {
+			a.m = newMessageForm(e.cfg, rec, req)
 		}
 		if c.stream {
 			a.stream(r.Context())
@@ -100,7 +107,7 @@ func (e *Engine) inference(of func() endpoint) http.HandlerFunc {
 
 // replyID is the request's own id, as vLLM takes it, or one of ours. Locked.
 func (e *Engine) replyID(rec *RequestRecord) string {
-	if id := rec.XRequestID; id != "" {
+	if id := rec.XRequestID; id != "" && e.cfg.Kind != Anthropic {
 		return strings.Clone(id)
 	}
 	var b [8]byte
@@ -134,7 +141,7 @@ func (e *Engine) failNow(w http.ResponseWriter, r *http.Request, rec *RequestRec
 			_, _ = w.Write([]byte(f.Body))
 			return
 		}
-		e.writeError(w, &apiError{status: f.Status, kind: http.StatusText(f.Status), message: "simulated failure"})
+		e.writeError(w, r, f.apiError())
 	case FaultSilence:
 		e.hold(r.Context(), f)
 		e.locked(func() {
@@ -153,7 +160,7 @@ func (e *Engine) failNow(w http.ResponseWriter, r *http.Request, rec *RequestRec
 // prepare turns a body into sequences, outside the lock: parsing, tokenising and
 // hashing are what a request costs.
 func (e *Engine) prepare(ep endpoint, rec *RequestRecord, body []byte) (*call, *request, *apiError) {
-	req, err := e.parse(body)
+	req, err := ep.parse(body)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -187,6 +194,7 @@ func (e *Engine) prepare(ep endpoint, rec *RequestRecord, body []byte) (*call, *
 		for k := range req.n {
 			g := e.generate(mix(base+uint64(k)), len(prompt), req)
 			g.spaced = ep.format == formatText
+			g.shape(req)
 			s := &Seq{
 				Adapter: req.adapter, Prompt: prompt, Seed: seed, Hashes: hashes,
 				MaxOutput: g.tokens, Remote: req.remotePrefill,

@@ -75,7 +75,7 @@ func (e *Engine) ranked(of func(*Engine) http.HandlerFunc) http.HandlerFunc {
 		if e.cfg.Kind == SGLang {
 			body, err := e.readBody(w, r)
 			if err != nil {
-				e.writeError(w, err)
+				e.writeError(w, r, err)
 				return
 			}
 			r.Body = io.NopCloser(bytes.NewReader(body))
@@ -89,7 +89,7 @@ func (e *Engine) ranked(of func(*Engine) http.HandlerFunc) http.HandlerFunc {
 		}
 		rank, err := strconv.Atoi(want)
 		if err != nil || rank < 0 || rank >= len(handlers) {
-			e.writeError(w, badRequest("data_parallel_rank %s is out of range [0, %d).", want, len(handlers)))
+			e.writeError(w, r, badRequest("data_parallel_rank %s is out of range [0, %d).", want, len(handlers)))
 			return
 		}
 		handlers[rank](w, r)

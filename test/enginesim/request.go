@@ -13,7 +13,7 @@ import (
 // apiError is an answer with an error body.
 type apiError struct {
 	status  int
-	kind    string
+	kind    string // as the OpenAI API has it
 	message string
 	param   string // "" = null
 	prompt  int    // prompt tokens, of a context overflow
@@ -46,22 +46,38 @@ type request struct {
 	messages, tools gjson.Result
 	tool            string // the function that has to be called; "" = none
 	prompt, input   gjson.Result
+
+	stops []string // sequences that end the answer
+
+	// Of the Messages API.
+	system   gjson.Result
+	thinking int  // tokens that may be thoughts: 0 = none, -1 = any number
+	cacheAll bool // cache_control of the whole request
+	marked   int  // prompt tokens that cache_control asks to cache, set when rendered
 }
 
 const maxSequences = 4096 // per request
 
-// parse reads a body. As in Python, the last of repeated keys counts and null is
-// the same as absent. The result refers to body.
-func (e *Engine) parse(body []byte) (*request, *apiError) {
+// object is a body's JSON object. It refers to body.
+func object(body []byte) (gjson.Result, *apiError) {
 	if !utf8.Valid(body) || !gjson.ValidBytes(body) {
-		return nil, badRequest("[{'type': 'json_invalid', 'loc': ('body', 0), 'msg': 'JSON decode error', 'input': {}}]")
+		return gjson.Result{}, badRequest("[{'type': 'json_invalid', 'loc': ('body', 0), 'msg': 'JSON decode error', 'input': {}}]")
 	}
 	root := gjson.Parse(view(body))
 	if !root.IsObject() {
-		return nil, badRequest("[{'type': 'model_attributes_type', 'loc': ('body',), 'msg': 'Input should be a valid dictionary or object to extract fields from'}]")
+		return gjson.Result{}, badRequest("[{'type': 'model_attributes_type', 'loc': ('body',), 'msg': 'Input should be a valid dictionary or object to extract fields from'}]")
+	}
+	return root, nil
+}
+
+// parse reads a body. As in Python, the last of repeated keys counts and null is
+// the same as absent. The result refers to body.
+func (e *Engine) parse(body []byte) (*request, *apiError) {
+	root, err := object(body)
+	if err != nil {
+		return nil, err
 	}
 	r := &request{n: 1, limit: -1}
-	var err *apiError
 	var completionLimit, toolChoice gjson.Result
 	root.ForEach(func(k, v gjson.Result) bool {
 		if v.Type == gjson.Null {
@@ -97,6 +113,8 @@ func (e *Engine) parse(body []byte) (*request, *apiError) {
 			completionLimit = v
 		case "min_tokens":
 			r.min, err = integer(k.Str, v, 0)
+		case "stop":
+			r.stops, err = stopSequences(v)
 		case "ignore_eos":
 			r.ignoreEOS, err = boolean(k.Str, v)
 		case "cache_salt":
@@ -113,8 +131,7 @@ func (e *Engine) parse(body []byte) (*request, *apiError) {
 		case "bootstrap_room":
 			r.room = strings.Clone(v.Raw)
 		case "kv_transfer_params":
-			r.remoteDecode = v.Get("do_remote_decode").Bool()
-			r.remotePrefill = v.Get("do_remote_prefill").Bool()
+			r.transferParams(v)
 		}
 		return err == nil
 	})
@@ -141,6 +158,12 @@ func (e *Engine) parse(body []byte) (*request, *apiError) {
 	return r, e.resolve(r)
 }
 
+// transferParams reads vLLM's kv_transfer_params.
+func (r *request) transferParams(v gjson.Result) {
+	r.remoteDecode = v.Get("do_remote_decode").Bool()
+	r.remotePrefill = v.Get("do_remote_prefill").Bool()
+}
+
 // resolve finds the model. SGLang and llama.cpp serve any name from the base
 // model.
 func (e *Engine) resolve(r *request) *apiError {
@@ -150,6 +173,8 @@ func (e *Engine) resolve(r *request) *apiError {
 		r.adapter = r.model
 	case r.model == "" || r.model == e.cfg.Model:
 		r.model = e.cfg.Model
+	case e.cfg.Kind == Anthropic:
+		return &apiError{status: http.StatusNotFound, message: "model: " + r.model}
 	case e.cfg.Kind == VLLM:
 		return &apiError{status: http.StatusNotFound, kind: "NotFoundError", param: "model", message: fmt.Sprintf("The model `%s` does not exist.", r.model)}
 	default:
@@ -245,4 +270,19 @@ func tokenIDs(v gjson.Result) ([]uint32, bool) {
 		return ok
 	})
 	return ids, ok
+}
+
+// stopSequences reads one or several.
+func stopSequences(v gjson.Result) (stops []string, err *apiError) {
+	list := []gjson.Result{v}
+	if v.IsArray() {
+		list = v.Array()
+	}
+	for _, s := range list {
+		if s.Type != gjson.String || s.Str == "" {
+			return nil, badRequest("stop: Input should be a valid string that is not empty")
+		}
+		stops = append(stops, strings.Clone(s.Str))
+	}
+	return stops, nil
 }

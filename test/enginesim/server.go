@@ -19,30 +19,18 @@ func (e *Engine) Handler() http.Handler {
 		mux.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) {
 			if r.Method != method && (method != http.MethodGet || r.Method != http.MethodHead) {
 				w.Header().Set("Allow", method)
-				writeJSON(w, http.StatusMethodNotAllowed, map[string]string{"detail": "Method Not Allowed"})
+				e.refuse(w, r, http.StatusMethodNotAllowed, "Method Not Allowed")
 				return
 			}
 			h(w, r)
 		})
 	}
-	handle(http.MethodPost, chatPath, e.ranked(func(e *Engine) http.HandlerFunc { return e.inference(e.chat) }))
-	handle(http.MethodPost, textPath, e.ranked(func(e *Engine) http.HandlerFunc { return e.inference(e.completion) }))
-	handle(http.MethodPost, embeddingPath, e.ranked(func(e *Engine) http.HandlerFunc { return e.inference(e.embedding) }))
-	handle(http.MethodGet, "/v1/models", e.models)
-	handle(http.MethodGet, "/health", e.health)
-	handle(http.MethodGet, "/metrics", e.metrics)
-	handle(http.MethodPost, "/tokenize", e.tokenize)
-	switch e.cfg.Kind {
-	case VLLM:
-		e.vllmPaths(handle)
-	case SGLang:
-		e.sglangPaths(handle)
-	case LlamaCpp:
-		e.llamaPaths(handle)
+	if e.cfg.Kind == Anthropic {
+		e.anthropicPaths(handle)
+	} else {
+		e.openAIPaths(handle)
 	}
-	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) {
-		writeJSON(w, http.StatusNotFound, map[string]string{"detail": "Not Found"})
-	})
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) { e.refuse(w, r, http.StatusNotFound, "Not Found") })
 	sim := http.NewServeMux()
 	sim.HandleFunc("POST /sim/fault", e.postFault)
 	sim.HandleFunc("GET /sim/fault", func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, http.StatusOK, e.Faults()) })
@@ -62,12 +50,34 @@ func (e *Engine) Handler() http.Handler {
 		loading := e.faults.get(time.Now(), FaultLoading) != nil
 		e.mu.Unlock()
 		defer e.handlers.Done()
+		e.identify(w)
 		if loading && !isSim(r) {
-			e.writeError(w, &apiError{status: http.StatusServiceUnavailable, kind: "unavailable_error", message: "Loading model"})
+			e.writeError(w, r, &apiError{status: http.StatusServiceUnavailable, kind: "unavailable_error", message: "Loading model"})
 			return
 		}
 		mux.ServeHTTP(w, r)
 	})
+}
+
+// openAIPaths are those of the engines, with what each kind has of its own.
+func (e *Engine) openAIPaths(handle route) {
+	handle(http.MethodPost, chatPath, e.ranked(func(e *Engine) http.HandlerFunc { return e.inference(e.chat) }))
+	handle(http.MethodPost, textPath, e.ranked(func(e *Engine) http.HandlerFunc { return e.inference(e.completion) }))
+	handle(http.MethodPost, embeddingPath, e.ranked(func(e *Engine) http.HandlerFunc { return e.inference(e.embedding) }))
+	handle(http.MethodGet, modelsPath, e.models)
+	handle(http.MethodGet, "/health", e.health)
+	handle(http.MethodGet, "/metrics", e.metrics)
+	handle(http.MethodPost, "/tokenize", e.tokenize)
+	switch e.cfg.Kind {
+	case VLLM:
+		e.vllmPaths(handle)
+		e.messagesPaths(handle)
+	case SGLang:
+		e.sglangPaths(handle)
+		e.messagesPaths(handle)
+	case LlamaCpp:
+		e.llamaPaths(handle)
+	}
 }
 
 func isSim(r *http.Request) bool { return len(r.URL.Path) >= 5 && r.URL.Path[:5] == "/sim/" }
@@ -195,19 +205,19 @@ func (e *Engine) models(w http.ResponseWriter, _ *http.Request) {
 func (e *Engine) tokenize(w http.ResponseWriter, r *http.Request) {
 	body, err := e.readBody(w, r)
 	if err != nil {
-		e.writeError(w, err)
+		e.writeError(w, r, err)
 		return
 	}
 	req, apiErr := e.parse(body)
 	if apiErr != nil {
-		e.writeError(w, apiErr)
+		e.writeError(w, r, apiErr)
 		return
 	}
 	var ids []uint32
 	if req.messages.Exists() {
 		var err error
 		if ids, err = appendChat(nil, req.messages, req.tools, e.cfg.MediaTokens); err != nil {
-			e.writeError(w, badRequest("%v", err))
+			e.writeError(w, r, badRequest("%v", err))
 			return
 		}
 	} else {
@@ -238,62 +248,19 @@ func (e *Engine) readBody(w http.ResponseWriter, r *http.Request) ([]byte, *apiE
 	return body, nil
 }
 
-// writeError answers in the error shape of the engine's kind.
-func (e *Engine) writeError(w http.ResponseWriter, err *apiError) {
-	writeJSON(w, err.status, e.errorBody(err))
-}
-
-// Error bodies, fields in the engines' order.
-type (
-	vllmError struct {
-		Message string  `json:"message"`
-		Type    string  `json:"type"`
-		Param   *string `json:"param"`
-		Code    int     `json:"code"`
-	}
-	sglangError struct {
-		Object string `json:"object"`
-		vllmError
-	}
-	llamaError struct {
-		Code    int    `json:"code"`
-		Message string `json:"message"`
-		Type    string `json:"type"`
-		Prompt  int    `json:"n_prompt_tokens,omitempty"`
-		Context int    `json:"n_ctx,omitempty"`
-	}
-)
-
-func (e *Engine) errorBody(err *apiError) any {
-	body := vllmError{Message: err.message, Type: err.kind, Code: err.status}
-	if err.param != "" {
-		body.Param = &err.param
-	}
-	switch e.cfg.Kind {
-	case SGLang:
-		return sglangError{"error", body}
-	case LlamaCpp:
-		b := llamaError{Code: err.status, Message: err.message, Type: err.kind}
-		switch {
-		case err.prompt > 0:
-			b.Message = "the request exceeds the available context size, try increasing it"
-			b.Type, b.Prompt, b.Context = "exceed_context_size_error", err.prompt, e.cfg.contextLen()
-		case err.status == http.StatusBadRequest:
-			b.Type = "invalid_request_error"
-		}
-		return map[string]llamaError{"error": b}
-	default:
-		return map[string]vllmError{"error": body}
-	}
-}
-
 func writeJSON(w http.ResponseWriter, status int, v any) {
-	b, err := json.Marshal(v)
-	if err != nil {
-		panic(err) // only own types are written
-	}
+	b := mustJSON(v)
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Content-Length", strconv.Itoa(len(b)))
 	w.WriteHeader(status)
 	_, _ = w.Write(b)
+}
+
+// mustJSON marshals a value of our own, which never fails.
+func mustJSON(v any) []byte {
+	b, err := json.Marshal(v)
+	if err != nil {
+		panic(err)
+	}
+	return b
 }

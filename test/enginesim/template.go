@@ -33,7 +33,7 @@ func appendChat(dst []uint32, messages, tools gjson.Result, mediaTokens int) ([]
 	if tools.IsArray() && len(tools.Raw) > 2 {
 		dst = append(dst, markTools)
 		tools.ForEach(func(_, t gjson.Result) bool {
-			dst = AppendTokens(append(dst, markCall), compact(t.Raw))
+			dst = appendTool(dst, compact(t.Raw))
 			return true
 		})
 		dst = append(dst, markEnd)
@@ -56,6 +56,15 @@ func appendChat(dst []uint32, messages, tools gjson.Result, mediaTokens int) ([]
 		return nil, errors.New("messages: List should have at least 1 item")
 	}
 	return appendHeader(dst, "assistant"), nil
+}
+
+// appendTool appends one tool of the list, which is JSON text.
+func appendTool(dst []uint32, tool string) []uint32 { return AppendTokens(append(dst, markCall), tool) }
+
+// appendCall appends a call in an assistant's message; arguments are JSON text.
+func appendCall(dst []uint32, name, arguments string) []uint32 {
+	dst = AppendTokens(append(dst, markCall), name)
+	return AppendTokens(append(dst, markRole), arguments)
 }
 
 func appendHeader(dst []uint32, role string) []uint32 {
@@ -100,8 +109,7 @@ func appendMessage(dst []uint32, m gjson.Result, mediaTokens int) ([]uint32, err
 	if calls.IsArray() {
 		calls.ForEach(func(_, c gjson.Result) bool {
 			f := c.Get("function")
-			dst = AppendTokens(append(dst, markCall), f.Get("name").String())
-			dst = AppendTokens(append(dst, markRole), f.Get("arguments").String())
+			dst = appendCall(dst, f.Get("name").String(), f.Get("arguments").String())
 			return true
 		})
 	}
@@ -109,7 +117,7 @@ func appendMessage(dst []uint32, m gjson.Result, mediaTokens int) ([]uint32, err
 }
 
 // appendPart renders one content part: text as text, anything else as a fixed
-// number of tokens that are a function of its bytes.
+// number of tokens that are a function of its bytes, an image's of its URL alone.
 func appendPart(dst []uint32, part gjson.Result, mediaTokens int) []uint32 {
 	if part.Type == gjson.String {
 		return AppendTokens(dst, part.Str)
@@ -117,10 +125,17 @@ func appendPart(dst []uint32, part gjson.Result, mediaTokens int) []uint32 {
 	if t := part.Get("text"); t.Type == gjson.String {
 		return AppendTokens(dst, t.Str)
 	}
-	h := xxh3.HashString(part.Raw)
+	if url := part.Get("image_url.url"); url.Type == gjson.String {
+		return appendMedia(dst, xxh3.HashString(url.Str), mediaTokens)
+	}
+	return appendMedia(dst, xxh3.HashString(part.Raw), mediaTokens)
+}
+
+// appendMedia appends the tokens of a medium with this hash.
+func appendMedia(dst []uint32, hash uint64, tokens int) []uint32 {
 	dst = append(dst, markMedia)
-	for i := range mediaTokens {
-		dst = append(dst, max(uint32(mix(h+uint64(i))>>33), firstTextID))
+	for i := range tokens {
+		dst = append(dst, max(uint32(mix(hash+uint64(i))>>33), firstTextID))
 	}
 	return dst
 }

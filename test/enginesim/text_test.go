@@ -124,14 +124,20 @@ func FuzzRequest(f *testing.F) {
 		`{"messages":[{"role":"user","content":[{"type":"text","text":"a"},{"type":"image_url"}]}],"tools":[{}],"n":2}`,
 		`{"prompt":[[1,2],[3]],"stream":true,"stream_options":{"include_usage":true}}`,
 		`{"prompt":["a","b"],"max_tokens":null,"cache_salt":"s"}`, `{"input":"x","encoding_format":"base64"}`, `{"n":1e9}`, `{"prompt":[4294967296]}`, "\ufeff{}", `[]`, ``,
+		`{"model":"m","max_tokens":9,"messages":[{"role":"user","content":[{"type":"tool_result","tool_use_id":"t","content":[{"type":"image","source":{"type":"base64","data":""}}]}]}]}`,
+		`{"model":"m","max_tokens":9,"messages":[{"role":"assistant","content":[{"type":"tool_use","name":"f","input":{"a":["\\\"",1]}}]}],"stop_sequences":["a"],"thinking":{"type":"adaptive"}}`,
+		`{"model":"m","max_tokens":1,"messages":[{"role":"user","content":[{"type":"document","source":{"type":"content","content":[{}]}}]}],"tools":[{"name":1,"cache_control":{}}],"tool_choice":{"type":"any"}}`,
 	} {
 		f.Add([]byte(s))
 	}
 	cfg := DefaultConfig()
 	cfg.Model = "m"
 	e := New(cfg)
+	cfg.Kind = Anthropic
+	a := New(cfg)
 	f.Fuzz(func(t *testing.T, body []byte) {
-		for _, ep := range []endpoint{e.chat(), e.completion(), e.embedding()} {
+		_ = checkVersion2026(body)
+		for _, ep := range []endpoint{e.chat(), e.completion(), e.embedding(), e.messages(), a.messages()} {
 			c, _, err := e.prepare(ep, &RequestRecord{}, body)
 			if err != nil {
 				if err.status < 400 || err.status > 499 {

@@ -201,7 +201,8 @@ func (proc *Proc) Log() string {
 }
 
 // WaitReady polls the process's readiness (an engine's health) until it is ready,
-// it ends, or bound has passed.
+// it ends, or bound has passed. An engine of a kind that has no health path is ready
+// when it answers 404.
 func (proc *Proc) WaitReady(ctx context.Context, bound time.Duration) error {
 	url := proc.API + "/health"
 	if proc.Admin != "" {
@@ -219,7 +220,7 @@ func (proc *Proc) WaitReady(ctx context.Context, bound time.Duration) error {
 		if err == nil {
 			body, _ := io.ReadAll(resp.Body)
 			_ = resp.Body.Close()
-			if resp.StatusCode == http.StatusOK {
+			if resp.StatusCode == http.StatusOK || proc.Admin == "" && resp.StatusCode == http.StatusNotFound {
 				return nil
 			}
 			last = string(body)

@@ -66,15 +66,16 @@ type Config struct {
 	Warmup time.Duration
 	SLO    SLO
 
-	APIKey       string // sent as bearer token
-	Debug        bool   // asks routers for pick headers, for figures per replica and of predicted hits
-	SendSession  bool   // sends x-session-id for requests of a session
-	IgnoreEOS    bool   // asks for exactly the trace's output tokens, where the engine knows ignore_eos
-	Name         string // of the trace, for the report
-	Expect       Expect
-	Progress     io.Writer      // where progress is written; nil means nowhere
-	ProgressLive bool           // one line rewritten in place (a terminal); otherwise a line every 5 s
-	Observe      func(Snapshot) // called on every tick of progress, from one goroutine; nil means not
+	APIKey      string // sent as bearer token
+	Debug       bool   // asks routers for pick headers, for figures per replica and of predicted hits
+	SendSession bool   // sends x-session-id for requests of a session
+	IgnoreEOS   bool   // asks for exactly the trace's output tokens, where the engine knows ignore_eos
+	Name        string // of the trace, for the report
+	Expect      Expect
+	Progress    io.Writer // where a line of progress is written every 5 s; nil means nowhere
+	// Observe is called from one goroutine with every line of progress, or four times a second without Progress, and at the
+	// end. nil means not.
+	Observe func(Snapshot)
 
 	// DialContext replaces the dialer, for tests. nil means TCP.
 	DialContext func(ctx context.Context, network, address string) (net.Conn, error)

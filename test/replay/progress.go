@@ -3,6 +3,9 @@ package replay
 import (
 	"fmt"
 	"io"
+	"math"
+	"slices"
+	"strings"
 	"time"
 )
 
@@ -14,7 +17,7 @@ const (
 // showProgress writes and hands out snapshots until stop is closed, and a last one then.
 func showProgress(cfg *Config, b *book, stop <-chan struct{}) {
 	every := linesEvery
-	if cfg.ProgressLive || cfg.Progress == nil {
+	if cfg.Progress == nil {
 		every = liveEvery
 	}
 	ticker := time.NewTicker(every)
@@ -22,53 +25,85 @@ func showProgress(cfg *Config, b *book, stop <-chan struct{}) {
 	for {
 		select {
 		case now := <-ticker.C:
-			showSnapshot(cfg, b.snapshot(now), false)
+			showSnapshot(cfg, b.snapshot(now))
 		case <-stop:
-			showSnapshot(cfg, b.snapshot(time.Now()), true)
+			showSnapshot(cfg, b.snapshot(time.Now()))
 			return
 		}
 	}
 }
 
 // showSnapshot writes one snapshot; what can't be written is not seen, and ends nothing.
-func showSnapshot(cfg *Config, s Snapshot, last bool) {
+func showSnapshot(cfg *Config, s Snapshot) {
 	if cfg.Observe != nil {
 		cfg.Observe(s)
 	}
-	if cfg.Progress == nil {
-		return
+	if cfg.Progress != nil {
+		_, _ = io.WriteString(cfg.Progress, s.String()+"\n")
 	}
-	line := s.String()
-	switch {
-	case !cfg.ProgressLive:
-		line += "\n"
-	case last:
-		line = "\r\x1b[K" + line + "\n"
-	default:
-		line = "\r\x1b[K" + line
-	}
-	_, _ = io.WriteString(cfg.Progress, line)
 }
 
 // String is the progress line without a line end.
-func (s Snapshot) String() string {
-	line := fmt.Sprintf("%s  sent %d  done %d  running %d  errors %d", clock(s.Elapsed), s.Sent, s.Done-s.Unfinished, s.InFlight, s.Errors)
+func (s Snapshot) String() string { return s.Fit(math.MaxInt) }
+
+// figure is one of a progress line. Where the line is too long, the one of the highest
+// rank goes first.
+type figure struct {
+	text string
+	rank int
+}
+
+// Fit is String with as many figures, the most telling ones, as width columns hold; one
+// at least. All are ASCII.
+func (s Snapshot) Fit(width int) string {
+	const gap = "  "
+	list := s.figures()
+	for {
+		texts := make([]string, len(list))
+		least := 0
+		for i := range list {
+			texts[i] = list[i].text
+			if list[i].rank > list[least].rank {
+				least = i
+			}
+		}
+		line := strings.Join(texts, gap)
+		if len(line) <= width || len(list) == 1 {
+			return line
+		}
+		list = slices.Delete(list, least, least+1)
+	}
+}
+
+func (s Snapshot) figures() []figure {
+	// Sent is what is done and what runs; errors tell most once there are any.
+	list := []figure{
+		{clock(s.Elapsed), 0},
+		{fmt.Sprintf("sent %d", s.Sent), 8},
+		{fmt.Sprintf("done %d", s.Done-s.Unfinished), 6},
+		{fmt.Sprintf("running %d", s.InFlight), 5},
+	}
+	errors := figure{fmt.Sprintf("errors %d", s.Errors), 7}
+	if s.Errors > 0 {
+		errors.rank = 1
+	}
+	list = append(list, errors)
 	if s.Unfinished > 0 {
-		line += fmt.Sprintf("  unfinished %d", s.Unfinished)
+		list = append(list, figure{fmt.Sprintf("unfinished %d", s.Unfinished), 4})
 	}
 	if s.TTFT > 0 {
-		line += "  TTFT p50 " + seconds(s.TTFT)
+		list = append(list, figure{"TTFT p50 " + seconds(s.TTFT), 3})
 	}
 	if s.HitRate != nil {
-		line += fmt.Sprintf("  hit rate %.1f %%", 100**s.HitRate)
+		list = append(list, figure{fmt.Sprintf("hit rate %.1f %%", 100**s.HitRate), 2})
 	}
 	switch {
 	case s.ETA > 0:
-		line += "  ETA " + clock(s.ETA)
+		list = append(list, figure{"last sent in " + clock(s.ETA), 4})
 	case !s.Sending && s.InFlight > 0:
-		line += "  all sent, waiting for the rest"
+		list = append(list, figure{"all sent, waiting for the rest", 4})
 	}
-	return line
+	return list
 }
 
 // clock shows a duration as minutes and seconds, with hours when there are any.

@@ -132,6 +132,9 @@ func TestC71BadInputIs400(t *testing.T) {
 	} {
 		r := c.do(x.request)
 		r.refused(t, x.what, x.status, x.code)
+		if x.what == "text/plain" && !strings.Contains(r.body, "Content-Type 'text/plain' is not supported") {
+			t.Errorf("415 does not say what came: %s", r.body)
+		}
 		if x.status == 405 && r.Header.Get("Allow") == "" {
 			t.Errorf("%s: 405 names no methods", x.what)
 		}

@@ -37,7 +37,12 @@ var messageEvents = []string{
 }
 
 // speaks makes the pool one of Anthropic's API, with a credential.
-func speaks(p *node.PoolConfig) { p.Engine, p.APIKeyEnv, p.UpstreamModel = "anthropic", "KEY", "claude" }
+func speaks(p *node.PoolConfig) {
+	p.Engine, p.APIKeyEnv, p.UpstreamModel = "anthropic", "KEY", "claude"
+}
+
+// shown is what an engine said as a client sees it: with the model's name that it used.
+func shown(s string) string { return strings.ReplaceAll(s, `"model":"claude"`, `"model":"llama"`) }
 
 // tokens are what the router counted.
 func (g *router) tokens() (input, cached, output float64) {
@@ -89,7 +94,7 @@ func TestB14MessagesAsSent(t *testing.T) {
 			t.Errorf("%d %v", r.StatusCode, r.Header)
 		}
 		switch {
-		case path == messagesPath && r.body != message:
+		case path == messagesPath && r.body != shown(message):
 			t.Errorf("the client got %s", r.body)
 		case path == countPath && r.body != `{"input_tokens":17}`:
 			t.Errorf("the client got %s", r.body)
@@ -111,7 +116,7 @@ func TestC49UsageOfMessageStreams(t *testing.T) {
 	} {
 		g := start(t, []func(*call) bool{says(events(x.events...))}, pool(speaks))
 		r := g.post(messagesPath, `{"model":"llama","max_tokens":5,"stream":true,"messages":[{"role":"user","content":"hi"}]}`, version)
-		if r.err != nil || r.body != strings.Join(x.events, "") {
+		if r.err != nil || r.body != shown(strings.Join(x.events, "")) {
 			t.Errorf("%s: the client got %q, %v", what, r.body, r.err)
 		}
 		if in, cached, out := g.tokens(); in != x.in || cached != x.cached || out != x.out {
@@ -142,6 +147,7 @@ func TestErrorsOfMessages(t *testing.T) {
 
 	g.post(messagesPath, `{"model":"nobody","max_tokens":5,"messages":[]}`, version).refusedAs(t, "unknown model", 404, "not_found_error")
 	g.post(countPath, `{"model":"nobody","messages":[]}`, version).refusedAs(t, "count for an unknown model", 404, "not_found_error")
+	g.post(messagesPath+"/batches", body, version).refusedAs(t, "batches", 404, "not_found_error")
 	g.post(messagesPath, `{"model":`, version).refusedAs(t, "broken", 400, "invalid_request_error")
 	g.do("GET "+messagesPath+" HTTP/1.1\r\nHost: h\r\n\r\n").refusedAs(t, "GET", 405, "invalid_request_error")
 	g.post(messagesPath, strings.Replace(body, "hi", strings.Repeat("x", 3<<20), 1), version).refusedAs(t, "its own words", 401, "authentication_error")
@@ -153,7 +159,7 @@ func TestErrorsOfMessages(t *testing.T) {
 		t.Errorf("busy: %v %s", r.Header, r.body)
 	}
 	r = g.post(messagesPath, strings.Replace(strings.Replace(body, "hi", "late", 1), `"max`, `"stream":true,"max`, 1), version)
-	if tail := strings.TrimPrefix(r.body, messageEvents[0]); r.err == nil || !strings.HasPrefix(tail, "event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"api_error\"") || !strings.HasSuffix(tail, "\n\n") {
+	if tail := strings.TrimPrefix(r.body, shown(messageEvents[0])); r.err == nil || !strings.HasPrefix(tail, "event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"api_error\"") || !strings.HasSuffix(tail, "\n\n") {
 		t.Errorf("a stream that broke: %q, %v", r.body, r.err)
 	}
 }
@@ -166,7 +172,7 @@ func TestNextTurnOfMessages(t *testing.T) {
 	quoted, err := json.Marshal(input)
 	must(t, err)
 	whole := `[{"type":"text","text":"` + long + `"},{"type":"tool_use","id":"t1","name":"find","input":` + input + `}]`
-	pieces := []string{messageEvents[0], messageEvents[1]}
+	pieces := []string{messageEvents[0], named("content_block_start", `,"index":9,"content_block":{"type":"thinking","thinking":""}`), named("content_block_delta", `,"index":9,"delta":{"type":"thinking_delta","thinking":"hm"}`), named("content_block_stop", `,"index":9`), messageEvents[1]}
 	for i := 0; i < len(long); i += 200 {
 		pieces = append(pieces, named("content_block_delta", `,"index":0,"delta":{"type":"text_delta","text":"`+cutAt(long, i, i+200)+`"}`))
 	}

@@ -65,6 +65,62 @@ func TestB32ModelNames(t *testing.T) {
 	}
 }
 
+// Engines are asked by the name they know, and clients see the one they used, in a body
+// and in every chunk of a stream.
+func TestC72AliasesInBothDirections(t *testing.T) {
+	const theirs = "../models/x.gguf"
+	answer := func(c *call) bool {
+		named := func(s string) string { return strings.ReplaceAll(s, `"id":"c1"`, `"id":"c1","model":"`+theirs+`"`) }
+		switch {
+		case !strings.Contains(string(c.body), `"model":"`+theirs+`"`):
+			return c.write(jsonAnswer(404, `{"error":{"message":"no such model","type":"NotFoundError","code":404}}`))
+		case c.path() == embedPath:
+			return c.write(jsonAnswer(200, `{"object":"list","data":[{"embedding":[`+strings.Repeat("0.5,", 4000)+`1]}],"model":"`+theirs+`","usage":{"prompt_tokens":3}}`))
+		case c.path() == messagesPath && strings.Contains(string(c.body), `"stream":true`):
+			return c.write(events(strings.ReplaceAll(strings.Join(messageEvents, ""), `"claude"`, `"`+theirs+`"`)))
+		case c.path() == messagesPath:
+			return c.write(jsonAnswer(200, strings.ReplaceAll(message, `"claude"`, `"`+theirs+`"`)))
+		case strings.Contains(string(c.body), `"stream":true`):
+			all := named(role + word + finish + usageChunk + done)
+			return c.write(events(all[:50], all[50:51], all[51:200], all[200:]))
+		}
+		return c.write(jsonAnswer(200, strings.Replace(good, `"model":"llama"`, `"model":"`+theirs+`"`, 1)))
+	}
+	for _, engine := range []string{"openai", "anthropic"} {
+		paths := []string{chatPath, embedPath, messagesPath}
+		if engine == "anthropic" {
+			paths = paths[2:]
+		}
+		g := start(t, []func(*call) bool{answer}, pool(func(p *node.PoolConfig) { p.UpstreamModel, p.Engine = theirs, engine }))
+		for _, path := range paths {
+			for _, name := range []string{"fast", "llama"} {
+				for _, stream := range []bool{false, true} {
+					if stream && path == embedPath {
+						continue
+					}
+					r := g.post(path, fmt.Sprintf(`{"model":%q,"stream":%v,"max_tokens":3,"messages":[],"input":"x"}`, name, stream), version)
+					if path == messagesPath && engine == "openai" {
+						r = g.post(path, strings.Replace(askMessage, `"llama"`, fmt.Sprintf(`%q,"stream":%v`, name, stream), 1), version)
+					}
+					what := fmt.Sprint(engine, path, name, stream)
+					if r.StatusCode != 200 || r.err != nil || !strings.Contains(r.body, `"model":"`+name+`"`) {
+						t.Errorf("%s: %d %.300s %v", what, r.StatusCode, r.body, r.err)
+					}
+					if strings.Contains(r.body, theirs) {
+						t.Errorf("%s: the client sees %.300s", what, r.body)
+					}
+				}
+			}
+		}
+		g.stop()
+	}
+	// Without another name in play, an answer is not touched.
+	g := start(t, []func(*call) bool{says(jsonAnswer(200, strings.Replace(good, "llama", theirs, 1)))})
+	if r := g.chat(ask); !strings.Contains(r.body, theirs) {
+		t.Errorf("the client got %s", r.body)
+	}
+}
+
 // ask asks the admin API.
 func (g *router) ask(method, path, body string) (int, string) {
 	g.t.Helper()

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"regexp"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -102,6 +104,11 @@ func handOver(t *testing.T, b *harness.Bubble, delay time.Duration) {
 	}
 	if err := <-stopped; err != nil {
 		t.Errorf("its end: %v", err)
+	}
+	// What it waited for is told, with how long that can take.
+	waiting := regexp.MustCompile(`"requests":4,"at_most_ms":30000,.*"waiting for running requests"`)
+	if log := old.Log(); !waiting.MatchString(log) || strings.Count(log, "waiting for running requests") < 2 {
+		t.Errorf("the log does not say what was waited for:\n%s", log)
 	}
 	if l, _ := waitLeader(b, time.Second); l.Node().View().Facts.Epoch <= epoch {
 		t.Error("no leader of a later term")

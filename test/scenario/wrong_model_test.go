@@ -90,8 +90,11 @@ func TestEngineOfAnotherModelStandsInForNobody(t *testing.T) {
 							t.Errorf("%s explains %+v", r.Name, x)
 						}
 					}
-					if words := shown(t, r, other, state.WrongModel); !strings.Contains(words, `does not serve "sim-70b"`) {
+					if words := shown(t, r, other, state.WrongModel); !strings.Contains(words, `does not serve "sim-70b", it serves other-7b`) {
 						t.Errorf("%s says %q of %s", r.Name, words, other.ID)
+					}
+					if n := strings.Count(r.Log(), "replica is of the wrong model"); n != 1 || !strings.Contains(r.Log(), `it serves other-7b`) {
+						t.Errorf("%s tells %d times of the wrong model in its log", r.Name, n)
 					}
 					if words := shown(t, r, right, state.Unreachable); !strings.Contains(words, "connection refused") || strings.Contains(words, "ejected after") != ejected {
 						t.Errorf("%s says %q of %s", r.Name, words, right.ID)

@@ -103,10 +103,18 @@ func Open(name string, cfg OpenConfig) (*Trace, error) {
 	return t, nil
 }
 
+// firstBytes says why a file's first bytes can't be read.
+func firstBytes(err error) error {
+	if errors.Is(err, io.EOF) {
+		return errors.New("it is empty")
+	}
+	return fmt.Errorf("read its first bytes: %w", err)
+}
+
 func (t *Trace) detect(in *bufio.Reader, cfg OpenConfig) error {
 	first, err := in.Peek(2)
 	if len(first) == 0 {
-		return fmt.Errorf("read its first bytes: %w", err)
+		return firstBytes(err)
 	}
 	if bytes.Equal(first, []byte{0x1f, 0x8b}) {
 		unzip, err := gzip.NewReader(in)
@@ -116,7 +124,7 @@ func (t *Trace) detect(in *bufio.Reader, cfg OpenConfig) error {
 		t.closers = append(t.closers, unzip)
 		in = bufio.NewReaderSize(unzip, readerBufBytes)
 		if first, err = in.Peek(1); len(first) == 0 {
-			return fmt.Errorf("read its first bytes: %w", err)
+			return firstBytes(err)
 		}
 	}
 	switch first[0] {

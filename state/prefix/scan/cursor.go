@@ -60,6 +60,9 @@ type Cursor struct {
 	first bool // just inside an object or array: no comma is due
 	known bool // the document has been read before
 	fault Error
+
+	longs Longs // noted so far; of a document that has been read before: those not passed yet, if they are known
+	base  int   // where doc begins in that of longs
 }
 
 // New returns a cursor before the document's value. doc is read where it lies and must not change meanwhile.

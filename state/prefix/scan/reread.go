@@ -10,6 +10,11 @@ import (
 
 // knownStr reads the string whose opening quote is at i without checking it.
 func (c *Cursor) knownStr(i int) (v Value, end int, ok bool) {
+	if len(c.longs) > 0 {
+		if v, ok = c.long(i); ok {
+			return v, v.End, true
+		}
+	}
 	end, short, ok := c.knownEnd(i)
 	if !ok {
 		return Value{}, end, false
@@ -89,6 +94,12 @@ func (c *Cursor) knownCompound(i int) (end int, ok bool) {
 	for level := 0; i < len(c.doc); {
 		switch c.doc[i] {
 		case '"':
+			if len(c.longs) > 0 {
+				if v, ok := c.long(i); ok {
+					i = v.End
+					continue
+				}
+			}
 			if i, _, ok = c.knownEnd(i); !ok {
 				return i, false
 			}

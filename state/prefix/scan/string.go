@@ -22,6 +22,9 @@ func (c *Cursor) str(i int) (v Value, end int, ok bool) {
 		switch b := doc[i]; {
 		case b == '"':
 			v.End = i + 1
+			if v.End-v.Start >= longBytes {
+				c.noteLong(v)
+			}
 			return v, i + 1, true
 		case b == '\\':
 			v.Escaped = true

@@ -32,6 +32,7 @@ import (
 
 type options struct {
 	bin, out       string
+	before         string // another hearsay binary
 	cells, proxies string
 	rounds, cores  int
 	gap            time.Duration
@@ -68,9 +69,10 @@ const direct = "direct"
 func main() {
 	o := options{progress: os.Stderr}
 	flag.StringVar(&o.bin, "bin", "bin/hearsay", "the hearsay binary")
+	flag.StringVar(&o.before, "before", "", "the hearsay binary of the proxy named before: an older build beside the present one")
 	flag.StringVar(&o.out, "out", "test/bench/out", "directory for results")
 	flag.StringVar(&o.cells, "cells", "0.4KB,16KB,256KB,4MB,sse", "what to measure")
-	flag.StringVar(&o.proxies, "proxies", "nginx,haproxy,net/http,hearsay", "whom to measure")
+	flag.StringVar(&o.proxies, "proxies", "nginx,haproxy,net/http,hearsay", "whom to measure; before is the binary of -before")
 	flag.IntVar(&o.rounds, "rounds", 3, "rounds; the median counts")
 	flag.IntVar(&o.cores, "cores", runtime.NumCPU(), "workers or threads of every proxy")
 	flag.DurationVar(&o.gap, "gap", 10*time.Millisecond, "time between the chunks of a stream")
@@ -105,6 +107,9 @@ func main() {
 func run(ctx context.Context, o *options, w io.Writer) (err error) {
 	res := result{Command: "go run ./test/bench/overhead " + strings.Join(os.Args[1:], " "), Cores: o.cores}
 	if o.bin, err = filepath.Abs(o.bin); err != nil {
+		return err
+	}
+	if o.before, err = filepath.Abs(o.before); err != nil {
 		return err
 	}
 	if res.Cells, err = chosen(o.cells, o.quick); err != nil {

@@ -45,6 +45,9 @@ func (a *setup) stop() {
 	}
 }
 
+// older is the name of a router of an older build.
+const older = "before"
+
 // startAll starts the engine and all proxies in front of it. On an error nothing is
 // left running.
 func startAll(ctx context.Context, o *options, dir string, proxies []string) (a *setup, err error) {
@@ -95,13 +98,17 @@ func startAll(ctx context.Context, o *options, dir string, proxies []string) (a 
 			argv = []string{"haproxy", "-db", "-q", "-f", file}
 		case "net/http":
 			argv = []string{self, "-as", "reverse", "-listen", s.addr, "-engine", engine}
-		case "hearsay":
+		case "hearsay", older:
 			admin := addr()
-			file, err := write(dir, "hearsay.yaml", hearsayConf(dir, s.addr, admin, addr(), engine))
+			file, err := write(dir, name+".yaml", hearsayConf(filepath.Join(dir, name), s.addr, admin, addr(), engine))
 			if err != nil {
 				return a, err
 			}
-			argv = []string{o.bin, "serve", "--config", file}
+			bin := o.bin
+			if name == older {
+				bin = o.before
+			}
+			argv = []string{bin, "serve", "--config", file}
 			s.admin = "http://" + admin
 			ready = s.admin + "/readyz"
 		default:
@@ -197,7 +204,7 @@ pools:
     policy: ttft
     engine: vllm
     replicas: [{url: "http://%s"}]
-`, filepath.Join(dir, "r1"), api, admin, cluster, model, engine)
+`, dir, api, admin, cluster, model, engine)
 }
 
 // idle measures what proxies take while nobody asks for anything, CPU us a second.
@@ -241,7 +248,7 @@ func (a *setup) profile(ctx context.Context, o *options, list []cell) error {
 			continue
 		}
 		for _, c := range list {
-			name := filepath.Join(o.out, "overhead_"+c.Name+".pprof")
+			name := filepath.Join(o.out, s.name+"_"+c.Name+".pprof")
 			done := make(chan error, 1)
 			go func() { done <- fetch(ctx, fmt.Sprintf("%s/debug/pprof/profile?seconds=%d", s.admin, seconds), name) }()
 			var err error

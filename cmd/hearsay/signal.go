@@ -1,0 +1,62 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// together is how soon a signal that follows the same one belongs to it: timeout(1), for
+// one, signals a process and then its group.
+const together = 200 * time.Millisecond
+
+// untilSignal gives a context that ends at the first SIGINT, SIGTERM or SIGHUP: what
+// runs then stops in order. A second SIGINT or SIGTERM calls exit at once; it can't be
+// left to the system, for a process that a shell has started in the background would
+// ignore it. A terminal that closes sends SIGHUP more than once, and service managers
+// send it behind SIGTERM: it never counts as a second one. One that was ignored from the
+// start (nohup) stays so.
+func untilSignal(exit func(code int)) (ctx context.Context, stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	signals := make(chan os.Signal, 4)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	if !signal.Ignored(syscall.SIGHUP) {
+		signal.Notify(signals, syscall.SIGHUP)
+	}
+	var wg sync.WaitGroup
+	over := make(chan struct{})
+	var first syscall.Signal
+	var at time.Time
+	wg.Go(func() {
+		for {
+			select {
+			case s := <-signals:
+				n, _ := s.(syscall.Signal)
+				if ctx.Err() != nil && n != syscall.SIGHUP {
+					if n == first && time.Since(at) < together {
+						continue
+					}
+					fmt.Fprintln(os.Stderr, "hearsay: told to stop a second time: ended at once")
+					exit(128 + int(n))
+					return
+				}
+				if ctx.Err() == nil {
+					first, at = n, time.Now()
+				}
+				cancel()
+			case <-over:
+				return
+			}
+		}
+	})
+	return ctx, func() {
+		signal.Stop(signals)
+		close(over)
+		wg.Wait()
+		cancel()
+	}
+}

@@ -1,0 +1,111 @@
+package main
+
+import (
+	"context"
+	_ "embed"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+)
+
+// The libraries' versions. Go's is in the go.mod of messages, a module of its own.
+const (
+	openaiPython    = "2.8.1"
+	openaiNode      = "6.9.1"
+	anthropicPython = "2.14.0"
+	anthropicNode   = "1.14.0"
+)
+
+//go:embed chat.py
+var chatPython []byte
+
+//go:embed chat.mjs
+var chatNode []byte
+
+//go:embed chat.sh
+var chatCurl []byte
+
+//go:embed messages.py
+var messagesPython []byte
+
+//go:embed messages.mjs
+var messagesNode []byte
+
+// client is one that is tried.
+type client struct {
+	name   string
+	script []byte // written to file, nil when set-up makes that
+	file   string
+	setUp  func(ctx context.Context, dir string) error // once
+	run    func(dir string) []string                   // the command, the file's path to follow
+}
+
+// openaiClients speak OpenAI's API.
+var openaiClients = []client{
+	pythonClient("openai", openaiPython, "chat.py", chatPython),
+	nodeClient("openai", openaiNode, "chat.mjs", chatNode),
+	{
+		name: "curl", script: chatCurl, file: "chat.sh",
+		setUp: func(ctx context.Context, dir string) error { return do(ctx, dir, "curl", "--version") },
+		run:   func(string) []string { return []string{"sh"} },
+	},
+}
+
+// messagesClients speak Anthropic's.
+var messagesClients = []client{
+	{
+		name: "anthropic-sdk-go (Go)", file: "messages",
+		setUp: func(ctx context.Context, dir string) error {
+			return do(ctx, "test/clients/messages", "go", "build", "-o", filepath.Join(dir, "messages"), ".")
+		},
+		run: func(string) []string { return nil },
+	},
+	pythonClient("anthropic", anthropicPython, "messages.py", messagesPython),
+	nodeClient("@anthropic-ai/sdk", anthropicNode, "messages.mjs", messagesNode),
+}
+
+func pythonClient(library, version, file string, script []byte) client {
+	return client{
+		name: library + " " + version + " (Python)", script: script, file: file,
+		setUp: func(ctx context.Context, dir string) error {
+			if err := do(ctx, dir, "python3", "-m", "venv", "venv"); err != nil {
+				return err
+			}
+			return do(ctx, dir, "venv/bin/pip", "install", "--quiet", "--disable-pip-version-check", library+"=="+version)
+		},
+		run: func(dir string) []string { return []string{filepath.Join(dir, "venv/bin/python")} },
+	}
+}
+
+func nodeClient(library, version, file string, script []byte) client {
+	return client{
+		name: library + " " + version + " (Node)", script: script, file: file,
+		setUp: func(ctx context.Context, dir string) error {
+			return do(ctx, dir, "npm", "install", "--silent", "--no-audit", "--no-fund", "--prefix", dir, library+"@"+version)
+		},
+		run: func(string) []string { return []string{"node"} },
+	}
+}
+
+// prepare installs a client below a directory.
+func (c *client) prepare(ctx context.Context, dir string) error {
+	fmt.Fprintf(os.Stderr, "setting up %s\n", c.name)
+	if err := c.setUp(ctx, dir); err != nil {
+		return fmt.Errorf("set up %s: %w", c.name, err)
+	}
+	if c.script == nil {
+		return nil
+	}
+	return os.WriteFile(filepath.Join(dir, c.file), c.script, 0o644)
+}
+
+// do runs a command in a directory; what it printed is the error's.
+func do(ctx context.Context, dir string, args ...string) error {
+	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
+	cmd.Dir = dir
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("%s: %w\n%s", args[0], err, out)
+	}
+	return nil
+}
