@@ -173,13 +173,16 @@ func (r *request) abandon() {
 // releaseBody lets the prompt go: no other replica will need it.
 func (r *request) releaseBody() {
 	r.body, r.out, r.edits = nil, outgoing{}, nil
+	if r.legs != nil {
+		r.legs.params, r.legs.add, r.job.legs.body = nil, "", nil
+		if r.legs.side != nil && r.conn != nil {
+			r.conn.body = nil // the prefill may still be sending it: not for others to write to
+		}
+	}
 	if r.chat != nil {
 		r.chat.body = nil
 	}
 	r.ask.Settled()
-	if r.legs != nil {
-		r.legs.params, r.legs.add, r.job.legs.body = nil, "", nil
-	}
 	r.ctx.Request.ReleaseBody(64 << 10)
 	if r.conn != nil {
 		r.conn.freeBody()
