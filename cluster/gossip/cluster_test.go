@@ -15,16 +15,16 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
-	"go.uber.org/goleak"
 
 	"github.com/hearsay-llm/hearsay/cluster/mesh"
 	"github.com/hearsay-llm/hearsay/state"
 	"github.com/hearsay-llm/hearsay/state/prefix"
 	"github.com/hearsay-llm/hearsay/state/sketch"
+	"github.com/hearsay-llm/hearsay/test/leak"
 	"github.com/hearsay-llm/hearsay/test/simnet"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leak.Main(m) }
 
 var secret = []byte("0123456789abcdef0123456789abcdef")
 

@@ -15,17 +15,17 @@ import (
 	"time"
 
 	"github.com/rs/zerolog"
-	"go.uber.org/goleak"
 
 	"github.com/hearsay-llm/hearsay/cluster/consensus"
 	"github.com/hearsay-llm/hearsay/cmd/node"
 	"github.com/hearsay-llm/hearsay/test/harness"
+	"github.com/hearsay-llm/hearsay/test/leak"
 )
 
 func TestMain(m *testing.M) {
 	flag.Parse()
 	_ = flag.Set("test.parallel", "4") // they wait, mostly
-	goleak.VerifyTestMain(m)
+	leak.Main(m)
 }
 
 func must(t testing.TB, err error) {

@@ -18,12 +18,13 @@ import (
 	"github.com/hearsay-llm/hearsay/cluster/consensus"
 	"github.com/hearsay-llm/hearsay/cmd/node"
 	"github.com/hearsay-llm/hearsay/test/harness"
+	"github.com/hearsay-llm/hearsay/test/leak"
 	"github.com/hearsay-llm/hearsay/test/simnet"
 )
 
 func TestMain(m *testing.M) {
 	// The library's compressors, which tests use, are workers that never end.
-	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/valyala/fasthttp/stackless.funcWorker"))
+	leak.Main(m, goleak.IgnoreAnyFunction("github.com/valyala/fasthttp/stackless.funcWorker"))
 }
 
 func must(t testing.TB, err error) {
