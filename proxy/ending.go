@@ -131,3 +131,21 @@ func (a *relay) pieces() int {
 	}
 	return a.read.Text
 }
+
+// rest gives the buffer back while nothing is in it.
+func (a *relay) rest() {
+	if a.buf != nil {
+		relayBuffers.Put(a.buf)
+		a.buf = nil
+	}
+}
+
+// free gives everything back.
+func (a *relay) free() {
+	a.rest()
+	if a.framer != nil {
+		a.framer.Reset(sse.Options{})
+		framers.Put(a.framer)
+		a.framer = nil
+	}
+}

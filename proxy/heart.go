@@ -187,10 +187,6 @@ func (a *relay) comments() int {
 // passComments takes what came so far, whole comments alone, out of what is held for
 // the answer. The start of an event stays. It is valid until more comes.
 func (a *relay) passComments() []byte {
-	if a.message != nil { // what came is not for the client
-		a.passed = a.framer.Comments()
-		return []byte(comment)
-	}
 	cut := len(a.ahead) - a.framer.Partial()
 	p := a.ahead[:cut]
 	a.passed = a.framer.Comments()

@@ -91,8 +91,11 @@ func (a *relay) toMessage(body []byte) *failure {
 }
 
 // made are the events that came of what was read last, for a client that is not sent
-// what came. They are valid until more is read.
+// what came, and a comment for each of the replica's. They are valid until more is read.
 func (a *relay) made() []byte {
+	for ; a.remarks < a.framer.Comments(); a.remarks++ {
+		a.events = append(a.events, comment...)
+	}
 	if a.framer.Done() {
 		a.events = a.message.Event(a.events, []byte("[DONE]"))
 	}

@@ -46,6 +46,7 @@ type relay struct {
 	framer  *sse.Framer
 	message *messages.Stream // makes events of Messages of what comes; nil: what comes is passed on
 	events  []byte           // those it made
+	remarks int              // comments that came
 
 	deltas api.Deltas
 	sink   api.AnswerSink
@@ -381,22 +382,4 @@ func (a *relay) keep(p []byte) {
 		a.tail = make([]byte, 0, tailBytes)
 	}
 	a.tail = append(a.tail, p...)
-}
-
-// rest gives the buffer back while nothing is in it.
-func (a *relay) rest() {
-	if a.buf != nil {
-		relayBuffers.Put(a.buf)
-		a.buf = nil
-	}
-}
-
-// free gives everything back.
-func (a *relay) free() {
-	a.rest()
-	if a.framer != nil {
-		a.framer.Reset(sse.Options{})
-		framers.Put(a.framer)
-		a.framer = nil
-	}
 }

@@ -108,3 +108,18 @@ func TestBusyEngineIsNotProbedAgain(t *testing.T) {
 		t.Errorf("afterwards: %+v, probed %d times", r, s.count("/version"))
 	}
 }
+
+// An API that wants a key is told by how it says so.
+func TestKindBehindAKey(t *testing.T) {
+	for body, want := range map[string]state.EngineKind{
+		`{"type":"error","error":{"type":"authentication_error","message":"no key"}}`: state.EngineAnthropic,
+		`{"error":{"message":"no key","type":"invalid_request_error"}}`:               state.EngineOpenAI,
+		`<html>`: state.EngineOpenAI,
+	} {
+		s := serve(t, map[string]string{"/v1/models": body})
+		s.set(func() { s.status["/v1/models"] = 401 })
+		if r := s.one(t, state.EngineAuto); r.Kind != want || !r.OK {
+			t.Errorf("%s: %+v", body, r)
+		}
+	}
+}

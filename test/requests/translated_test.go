@@ -232,7 +232,7 @@ func TestTranslatedMessagesWithHeartbeats(t *testing.T) {
 			t.Errorf("%s, %v", r.body, r.err)
 		}
 		before, behind, _ := strings.Cut(r.body, "event: message_start")
-		if strings.Count(before, comment) < 3 || strings.Count(behind, comment) != 2 || strings.ReplaceAll(before, comment, "") != "" {
+		if strings.Count(before, comment) < 3 || strings.Count(behind, comment) != 3 || strings.ReplaceAll(before, comment, "") != "" {
 			t.Errorf("comments: %q", r.body)
 		}
 	})
@@ -290,5 +290,54 @@ func TestMessagesAndChatsShareWhatEnginesHold(t *testing.T) {
 	r := g.post(messagesPath, `{"model":"llama","max_tokens":5,"system":[{"type":"text","text":"be brief"}],"messages":[{"role":"user","content":[{"type":"text","text":"`+long+`"}]}]}`, version, "x-hearsay-debug: 1")
 	if n := r.Header.Get("X-Hearsay-Matched-Tokens"); len(n) < 4 {
 		t.Errorf("the message matches %s tokens of the chat", n)
+	}
+}
+
+// What is made of a message takes its body's place in the budget, and is given back.
+func TestTranslatedMessagesInTheBudget(t *testing.T) {
+	g := one(t, func(c *node.Config) { c.API.MaxBody, c.API.BodyBudget = 300<<10, 300<<10 })
+	ask := func(size int) reply {
+		return g.post(messagesPath, strings.Replace(askMessage, "be brief", strings.Repeat("x", size), 1), version)
+	}
+	for range 20 {
+		if r := ask(200 << 10); r.StatusCode != 200 {
+			t.Fatalf("200 KiB: %d %s", r.StatusCode, r.body)
+		}
+	}
+	for range 3 {
+		ask(280<<10).refusedAs(t, "280 KiB, and an eighth more", 503, "overloaded_error")
+	}
+	if r := ask(200 << 10); r.StatusCode != 200 {
+		t.Errorf("afterwards: %d %s", r.StatusCode, r.body)
+	}
+}
+
+// An engine's own comments are a sign of life to a client of Messages, too.
+func TestCommentsBeforeTranslatedMessages(t *testing.T) {
+	inBubble(t, func(t *testing.T, w wire) {
+		g := startOn(t, w, []func(*call) bool{func(c *call) bool {
+			_ = c.write(streamHead + chunk(": PROCESSING\n\n"))
+			time.Sleep(time.Second)
+			return c.write(chunk(role+word+finish+done) + lastChunk)
+		}})
+		r := g.post(messagesPath, streamed(askMessage), version)
+		if !strings.HasPrefix(r.body, comment) || strings.Contains(r.body, "PROCESSING") || names(r.events(t)) != textEvents || r.err != nil {
+			t.Errorf("%q, %v", r.body, r.err)
+		}
+	})
+}
+
+// A whole answer is translated only as long as it can be held.
+func TestLongAnswersAreNotTranslated(t *testing.T) {
+	long := func(size int) string { return strings.Replace(good, "Hi", strings.Repeat("x", size), 1) }
+	g := start(t, []func(*call) bool{says(jsonAnswer(200, long(17<<20))), says(jsonAnswer(200, long(17<<20)))})
+	g.post(messagesPath, askMessage, version).refusedAs(t, "17 MiB", 502, "api_error")
+	if n := len(g.calls()); n != 1 {
+		t.Errorf("%d calls: another replica's answer would be as long", n)
+	}
+	g.stop()
+	g = start(t, []func(*call) bool{says(jsonAnswer(200, long(3<<20)))})
+	if r := g.post(messagesPath, askMessage, version); r.StatusCode != 200 || len(r.body) < 3<<20 || r.err != nil {
+		t.Errorf("3 MiB: %d, %d bytes, %v", r.StatusCode, len(r.body), r.err)
 	}
 }
