@@ -12,7 +12,6 @@ import (
 )
 
 // long is a prompt that is worth a hop: thousands of tokens that no test shares.
-
 func long(seed string) string {
 	var b strings.Builder
 	for i := range 600 {
@@ -22,13 +21,11 @@ func long(seed string) string {
 }
 
 // legChat is a chat with such a prompt and further fields.
-
 func legChat(seed, fields string) string {
 	return `{"model":"m",` + fields + `"messages":[{"role":"user","content":"` + long(seed) + `"}]}`
 }
 
 // legPool is a pool of these engines in two roles.
-
 func legPool(kind string, prefill, decode []*engine) node.PoolConfig {
 	p := pool(append(append([]*engine{}, prefill...), decode...)...)
 	p.Engine = kind
@@ -41,7 +38,6 @@ func legPool(kind string, prefill, decode []*engine) node.PoolConfig {
 }
 
 // fields are the top-level fields of a body, as they stand there.
-
 func fields(t *testing.T, body string) map[string]string {
 	t.Helper()
 	var raw map[string]json.RawMessage
@@ -84,7 +80,6 @@ func sameBut(t *testing.T, what, got, sent string, but map[string]string) {
 }
 
 // header finds a header of a request in its bytes.
-
 func (g *got) header(name string) string {
 	for line := range strings.Lines(g.head) {
 		if k, v, ok := strings.Cut(line, ":"); ok && strings.EqualFold(k, name) {
@@ -153,7 +148,6 @@ func TestRequestsInOneLeg(t *testing.T) {
 // rooms are the meeting places that a body names.
 
 // vanish ends the engine: nothing listens there any more.
-
 func (e *engine) vanish() {
 	_ = e.ln.Close()
 	e.refuse()
@@ -270,7 +264,6 @@ func TestPoolWithoutOneOfItsRoles(t *testing.T) {
 }
 
 // drain has an operator drain an engine, or undrain it.
-
 func (r *router) drain(e *engine, how string) {
 	r.t.Helper()
 	resp, err := r.http.Post("http://"+r.admin+"/admin/v1/replicas/"+strings.TrimPrefix(e.url, "http://")+"/"+how, "application/json", strings.NewReader("{}"))

@@ -1,0 +1,135 @@
+package autoscale
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/hearsay-llm/hearsay/state"
+)
+
+// gone lists what the facts still say of the actuator's replicas that are no more.
+// Those of another host's actuator are not ours to miss.
+func (r *round) gone() (ids []state.ReplicaID) {
+	if r.act.Prefix == "" {
+		return nil
+	}
+	ours := func(id state.ReplicaID) bool { return strings.HasPrefix(string(id), r.act.Prefix) && !r.owns(id) }
+	for id := range r.view.Facts.Draining {
+		if ours(id) && r.drainedByUs(id) {
+			ids = append(ids, id)
+		}
+	}
+	for id, x := range r.view.Facts.Replicas {
+		role := cmp.Or(x.Role, state.RoleBoth)
+		if ours(id) && x.Pool == r.key.Pool && role == r.key.Role && !slices.Contains(ids, id) {
+			ids = append(ids, id)
+		}
+	}
+	slices.Sort(ids)
+	return ids
+}
+
+// conclude settles the decision when reality is what it wanted, or when it has had
+// its time.
+func (r *round) conclude(ctx context.Context, target int) error {
+	d := r.last
+	if d == nil || !d.Open() {
+		return nil
+	}
+	if r.act.DryRun {
+		return r.l.settle(ctx, d, state.OutcomeDone, "dry run: recorded, nothing done", r.now)
+	}
+	ready, why := 0, problem(&r.act)
+	for _, i := range r.act.Instances {
+		_, known := r.view.Facts.Replicas[i.Replica.ID]
+		if i.Ready && !i.Stopping && known && !r.drainedByUs(i.Replica.ID) {
+			ready++
+		}
+	}
+	if why != "" {
+		why = ": " + why
+	}
+	reached := ready >= r.want && len(r.act.Instances) <= r.want+r.away
+	switch {
+	case reached && r.others+r.want > target:
+		return r.l.settle(ctx, d, state.OutcomeFailed,
+			fmt.Sprintf("target %d not reached: the file or 'replica add' has %s", target, replicas(r.others)), r.now)
+	case reached:
+		return r.l.settle(ctx, d, state.OutcomeDone, replicas(r.others+ready)+r.silent(), r.now)
+	case r.now.Sub(d.Seen) >= r.deadline(d):
+		return r.l.settle(ctx, d, state.OutcomeFailed,
+			fmt.Sprintf("%d of %s ready, %d running, in time%s", r.others+ready, replicas(target), len(r.act.Instances), why), r.now)
+	}
+	return r.giveUp(ctx)
+}
+
+// silent tells of the replicas that count and do not answer.
+func (r *round) silent() string {
+	if r.away == 0 {
+		return ""
+	}
+	return fmt.Sprintf(", %d of them not answering", r.away)
+}
+
+// replicas counts them in words.
+func replicas(n int) string {
+	if n == 1 {
+		return "1 replica"
+	}
+	return fmt.Sprintf("%d replicas", n)
+}
+
+// problem is what a replica that should come up lacks, if one does.
+func problem(a *state.Actual) (s string) {
+	for _, i := range a.Instances {
+		if !i.Ready && !i.Stopping && i.Problem != "" {
+			s = i.Problem
+		}
+	}
+	return s
+}
+
+// giveUpAfter is how long an actuator may refuse to take the step that a decision
+// needs, again and again, before the decision has failed. The target stays, and is
+// tried on: what can be mended without a new decision needs none.
+const giveUpAfter = 10 * time.Second
+
+// noteBroken remembers that the actuator could not act for the present decision.
+func (r *round) noteBroken(err error) {
+	b := &r.mem.broken
+	if b.decision != r.last.ID {
+		*b = broken{decision: r.last.ID, since: r.now}
+	}
+	b.what = err.Error()
+}
+
+// giveUp settles a decision that the actuator has refused to carry out for a while,
+// so that every router says why.
+func (r *round) giveUp(ctx context.Context) error {
+	b := &r.mem.broken
+	if b.decision != r.last.ID || !r.last.Open() || r.now.Sub(b.since) < giveUpAfter {
+		return nil
+	}
+	what := b.what
+	if first, rest, more := strings.Cut(what, "\n"); more {
+		what = fmt.Sprintf("%s (and %d more)", first, 1+strings.Count(rest, "\n"))
+	}
+	return r.l.settle(ctx, r.last, state.OutcomeFailed, what[:min(len(what), maxDetail)], r.now)
+}
+
+// maxDetail bounds what a decision says of its end, bytes.
+const maxDetail = 1024
+
+// deadline is how long a decision may take: a drain's time comes on top of that
+// of starting and stopping.
+func (r *round) deadline(d *state.Decision) time.Duration {
+	t := r.l.cfg.PendingDeadline
+	if d.To < d.From {
+		t += r.pool.Spec.DrainDeadline + r.l.cfg.StopGrace
+	}
+	return t
+}
