@@ -7,6 +7,7 @@ const client = new OpenAI({ baseURL: api + '/v1', apiKey: 'none', maxRetries: 0,
 const tools = [{ type: 'function', function: { name: 'weather', description: 'of a place', parameters: {
   type: 'object', properties: { text: { type: 'string' } }, required: ['text'] } } }];
 const messages = [{ role: 'system', content: 'You are terse.' }, { role: 'user', content: 'What is the weather in Łódź? 🌍' }];
+const pixel = 'data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==';
 
 async function check(name, f) {
   let error = '';
@@ -48,6 +49,21 @@ await check('streamed tool call', async () => {
   assert.equal(call.function.name, 'weather');
   assert(JSON.parse(call.function.arguments).text);
   assert.equal(r.choices[0].finish_reason, 'tool_calls');
+});
+await check('tool call and its result', async () => {
+  const asked = await client.chat.completions.create({ model, messages, max_tokens: 12, tools, tool_choice: 'required' });
+  const { message } = asked.choices[0];
+  const told = { role: 'tool', tool_call_id: message.tool_calls[0].id, content: '12 degrees, rain' };
+  const r = await client.chat.completions.create({ model, messages: [...messages, message, told], max_tokens: 9, tools, tool_choice: 'none' });
+  assert(r.choices[0].message.content);
+  assert.equal(r.usage.completion_tokens, 9);
+  assert(r.usage.prompt_tokens > asked.usage.prompt_tokens);
+});
+await check('image', async () => {
+  const seen = [{ role: 'user', content: [{ type: 'text', text: 'What is this?' }, { type: 'image_url', image_url: { url: pixel } }] }];
+  const r = await client.chat.completions.create({ model, messages: seen, max_tokens: 5 });
+  assert(r.choices[0].message.content);
+  assert.equal(r.usage.completion_tokens, 5);
 });
 await check('completions', async () => {
   const r = await client.completions.create({ model, prompt: ['one', 'two'], max_tokens: 4 });

@@ -11,6 +11,8 @@ tools = [{"type": "function", "function": {"name": "weather", "description": "of
     "type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}}}]
 messages = [{"role": "system", "content": "You are terse."}, {"role": "user", "content": "What is the weather in Łódź? 🌍"}]
 
+pixel = "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+
 
 def check(name):
     def run(f):
@@ -58,6 +60,24 @@ def _():
                 name += call.function.name or ""
                 arguments += call.function.arguments or ""
     assert name == "weather" and json.loads(arguments)["text"] and finish == "tool_calls", (name, arguments, finish)
+
+
+@check("tool call and its result")
+def _():
+    asked = client.chat.completions.create(model=model, messages=messages, max_tokens=12, tools=tools, tool_choice="required")
+    call = asked.choices[0].message.tool_calls[0]
+    told = {"role": "tool", "tool_call_id": call.id, "content": "12 degrees, rain"}
+    r = client.chat.completions.create(model=model, messages=[*messages, asked.choices[0].message, told], max_tokens=9, tools=tools,
+                                       tool_choice="none")
+    assert r.choices[0].message.content and r.usage.completion_tokens == 9, r
+    assert r.usage.prompt_tokens > asked.usage.prompt_tokens, (asked.usage, r.usage)
+
+
+@check("image")
+def _():
+    seen = [{"role": "user", "content": [{"type": "text", "text": "What is this?"}, {"type": "image_url", "image_url": {"url": pixel}}]}]
+    r = client.chat.completions.create(model=model, messages=seen, max_tokens=5)
+    assert r.choices[0].message.content and r.usage.completion_tokens == 5, r
 
 
 @check("completions")

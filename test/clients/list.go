@@ -9,7 +9,8 @@ import (
 	"path/filepath"
 )
 
-// The libraries' versions. Go's is in the go.mod of messages, a module of its own.
+// The libraries' versions. Those for Go are in go.mod: openai-go's in that of this module,
+// Anthropic's in that of messages, a module of its own.
 const (
 	openaiPython    = "2.8.1"
 	openaiNode      = "6.9.1"
@@ -43,6 +44,7 @@ type client struct {
 
 // openaiClients speak OpenAI's API.
 var openaiClients = []client{
+	goClient("openai-go (Go)", "chat", ".", "./test/clients/chat"),
 	pythonClient("openai", openaiPython, "chat.py", chatPython),
 	nodeClient("openai", openaiNode, "chat.mjs", chatNode),
 	{
@@ -54,15 +56,20 @@ var openaiClients = []client{
 
 // messagesClients speak Anthropic's.
 var messagesClients = []client{
-	{
-		name: "anthropic-sdk-go (Go)", file: "messages",
-		setUp: func(ctx context.Context, dir string) error {
-			return do(ctx, "test/clients/messages", "go", "build", "-o", filepath.Join(dir, "messages"), ".")
-		},
-		run: func(string) []string { return nil },
-	},
+	goClient("anthropic-sdk-go (Go)", "messages", "test/clients/messages", "."),
 	pythonClient("anthropic", anthropicPython, "messages.py", messagesPython),
 	nodeClient("@anthropic-ai/sdk", anthropicNode, "messages.mjs", messagesNode),
+}
+
+// goClient is a package of the module in a directory.
+func goClient(library, file, module, pkg string) client {
+	return client{
+		name: library, file: file,
+		setUp: func(ctx context.Context, dir string) error {
+			return do(ctx, module, "go", "build", "-o", filepath.Join(dir, file), pkg)
+		},
+		run: func(string) []string { return nil },
+	}
 }
 
 func pythonClient(library, version, file string, script []byte) client {

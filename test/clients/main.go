@@ -1,6 +1,6 @@
 // Command clients lets official client libraries, and curl, talk to routers as their
-// users do: models, completions, embeddings, streams with tools, errors. It installs the
-// libraries below -dir, starts three routers and two simulated engines as processes, and
+// users do: models, completions, embeddings, streams with tools, images, errors. It installs the
+// libraries below -dir, starts routers and simulated engines of each kind as processes, and
 // fails when any check of any client does. Clients of Anthropic's Messages API go to
 // engines that speak OpenAI's, to a simulated Anthropic, and to that without a router.
 package main
@@ -61,12 +61,21 @@ func trials(bin string, direct bool) []trial {
 	if direct {
 		return []trial{engine}
 	}
+	face := func(engine, title string) trial {
+		return trial{
+			"Official clients through a router to a simulated " + title, slices.Concat(openaiClients, messagesClients),
+			harness.ProcsConfig{Bin: bin, Routers: 1, Engines: 2, Model: model, EngineArgs: []string{"--speed", "20", "--engine", engine}},
+			true,
+		}
+	}
 	return []trial{
 		{
-			"Official clients through three routers", slices.Concat(openaiClients, messagesClients),
+			"Official clients through three routers to a simulated vLLM", slices.Concat(openaiClients, messagesClients),
 			harness.ProcsConfig{Bin: bin, Routers: 3, Engines: 2, Model: model, EngineArgs: []string{"--speed", "20"}},
 			true,
 		},
+		face("sglang", "SGLang"),
+		face("llamacpp", "llama.cpp"),
 		{
 			"Official clients through a router to a simulated Anthropic", messagesClients,
 			harness.ProcsConfig{
