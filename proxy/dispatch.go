@@ -149,6 +149,9 @@ func (r *request) attempt(replica *state.ReplicaView) (f *failure, quiet bool) {
 				t.bare, t.refused, t.under = true, true, false
 				continue
 			}
+			if e := r.forgotten(f); e != nil {
+				f.err = e
+			}
 			return f, false
 		}
 		return r.accept()

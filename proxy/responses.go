@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"bytes"
 	"net/http"
 	"net/url"
 	"strings"
@@ -53,6 +54,7 @@ const (
 	goneReplica = "the replica that kept it is gone"
 	goneBoot    = "the replica that kept it has been restarted"
 	goneAway    = "the replica that kept it can't be reached or has failed"
+	goneKept    = "the replica that made it does not have it: it was deleted, or restarted, or keeps none"
 	goneUnknown = "its id does not tell which replica keeps it"
 )
 
@@ -247,6 +249,16 @@ func (r *request) names() api.Names {
 // announce: until then another replica may answer. Who asks in the background wants to
 // know the id.
 func (r *request) held() bool { return r.ask.Endpoint == api.Responses && !r.ask.Background }
+
+// forgotten is a replica's word that it does not have the response, nil for any other. It
+// names the response by the id that is known there.
+func (r *request) forgotten(f *failure) *api.Error {
+	id := r.following.id
+	if f.status != http.StatusNotFound || len(id) < 4 || !bytes.Contains(f.body, []byte(id)) {
+		return nil
+	}
+	return lost(r.ask.Endpoint, goneKept)
+}
 
 // away is what became of a request that one replica alone can serve, where that one can't
 // be had: nil if it is no such request, or the replica wants it later.

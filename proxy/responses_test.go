@@ -234,7 +234,9 @@ func TestFollowUpsHearTheirOwnersWords(t *testing.T) {
 			}
 			g.stop()
 		}
-		f(jsonAnswer(404, `{"error":{"message":"Response with id 'resp_1' not found.","type":"invalid_request_error","param":"response_id","code":404}}`), 404, "Response with id 'resp_1' not found.")
+		f(jsonAnswer(404, `{"error":{"message":"Response with id 'resp_1' not found.","type":"invalid_request_error","param":"response_id","code":404}}`), 404, `"code":"previous_response_not_found"`)
+		f(jsonAnswer(404, `{"object":"error","message":"Response with id 'resp_1' not found.","param":"response_id","code":404}`), 404, `"param":"previous_response_id"`)
+		f(jsonAnswer(404, `{"error":{"message":"The model does not exist.","code":404}}`), 404, "The model does not exist.")
 		f(jsonAnswer(429, `{"error":{"message":"slow","code":429}}`, "Retry-After: 7"), 429, "slow")
 		f(jsonAnswer(500, `{"error":{"message":"bad","code":500}}`), 500, "bad")
 	})
