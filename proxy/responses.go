@@ -161,7 +161,7 @@ func (c *Core) locate(given string) (f following, pool *state.PoolView, _ *api.E
 // input_items. It returns false for paths that are not served.
 func storedPath(path string) (id, below string, ok bool) {
 	id, below, found := strings.Cut(strings.TrimPrefix(path, "/v1/responses/"), "/")
-	if id == "" || found && below != "cancel" && below != "input_items" {
+	if id == "" || id == "compact" || id == "input_tokens" || found && below != "cancel" && below != "input_items" {
 		return "", "", false
 	}
 	return id, below, true

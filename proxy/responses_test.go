@@ -325,6 +325,7 @@ func TestStoredResponses(t *testing.T) {
 		f("GET", "/v1/responses", 405, "method_not_allowed")
 		f("GET", "/v1/responses/", 404, "unknown_url")
 		f("GET", at+"/else", 404, "unknown_url")
+		f("POST", "/v1/responses/compact", 404, "unknown_url")
 		f("GET", "/v1/responses/resp_1", 404, "response_not_found")
 		f("GET", "/v1/responses/resp_1"+tagOf("e9"), 404, "response_not_found")
 		f("GET", "/v1/responses/re%20sp"+tagOf("e2"), 404, "response_not_found")
