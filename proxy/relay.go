@@ -221,9 +221,6 @@ func (a *relay) load() *failure {
 		a.keep(b)
 		return nil
 	}
-	if ep == api.Stored {
-		return nil // it was counted when it was made
-	}
 	if r.ask.N == 1 {
 		a.sink = r.job.Answer()
 	}
