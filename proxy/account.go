@@ -99,7 +99,7 @@ func (j *Job) settle(r *Result, now time.Time) {
 		}
 		p.First(now)
 	}
-	if r.HasUsage && r.Usage.CachedKnown && !j.handed() {
+	if r.HasUsage && r.Usage.CachedKnown && !j.handed() && !j.partial {
 		p.Evidence(j.pick.MatchedTokens, r.Usage.InputTotal, r.Usage.InputCached)
 	}
 	if r.Whole {
@@ -121,7 +121,7 @@ func (j *Job) learn(r *Result) {
 	pool := j.pool.Spec.Name
 	s := a.sample
 	if r.HasUsage {
-		if j.prompt {
+		if j.prompt && !j.partial {
 			j.ratio.Learn(j.total, u.InputTotal)
 			if c.counted != nil {
 				c.counted(j.pool.Spec.UpstreamName(), j.total, u.InputTotal)
@@ -129,8 +129,10 @@ func (j *Job) learn(r *Result) {
 		}
 		s.PromptTokens = u.InputTotal
 		if u.CachedKnown && !j.handed() {
-			c.metrics.predicted.Add(float64(j.pick.MatchedTokens))
-			c.metrics.reported.Add(float64(u.InputCached))
+			if !j.partial { // of what it goes on from nothing was predicted
+				c.metrics.predicted.Add(float64(j.pick.MatchedTokens))
+				c.metrics.reported.Add(float64(u.InputCached))
+			}
 			s.UncachedTokens = u.InputTotal - u.InputCached
 		}
 	}

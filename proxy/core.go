@@ -140,6 +140,7 @@ type Ask struct {
 	Body    []byte
 	Session string // affinity key, "" for none
 	Tenant  string
+	Only    state.ReplicaID // the one replica that can serve it, "" for any
 }
 
 // Job is an admitted request. It belongs to one goroutine at a time, and must be
@@ -153,6 +154,7 @@ type Job struct {
 	hasher   prefix.Hasher
 	total    prefix.Mark
 	prompt   bool // total is of a prompt, not of a body
+	partial  bool // the prompt goes on from what is not in the body
 	marks    []prefix.Mark
 	tokens   []int32
 	answer   []prefix.Mark // scratch
@@ -187,6 +189,7 @@ func (c *Core) Admit(a *Ask) (*Job, error) {
 	j := c.jobs.Get().(*Job)
 	j.core, j.id, j.model, j.pool = c, a.ID, a.Request.Model, pool
 	j.tried, j.pick, j.answered = j.tried[:0], Pick{}, false
+	j.partial = a.Request.Continues()
 	j.legs = newTwoLegs(pool, a)
 	spec := &pool.Spec
 	j.ratio = c.ratios.For(spec.UpstreamName())
@@ -207,7 +210,7 @@ func (c *Core) Admit(a *Ask) (*Job, error) {
 	j.req = routing.Request{
 		Marks: j.marks, Tokens: j.tokens,
 		PromptTokens: j.ratio.Tokens(j.total), MaxTokens: a.Request.MaxTokens,
-		Session: a.Session, Tenant: a.Tenant, Role: state.RoleBoth,
+		Session: a.Session, Tenant: a.Tenant, Role: state.RoleBoth, Only: a.Only,
 	}
 	return j, nil
 }
@@ -347,7 +350,7 @@ type Explanation struct {
 func (c *Core) Explain(_ context.Context, path string, body []byte) (Explanation, error) {
 	ep := api.EndpointOf(path)
 	switch ep {
-	case api.Models, api.Other:
+	case api.Models, api.Other, api.Stored:
 		return Explanation{}, api.NotFound()
 	case api.Count:
 		ep = api.Messages
@@ -365,7 +368,14 @@ func (c *Core) Explain(_ context.Context, path string, body []byte) (Explanation
 			r, body = t.ask, t.body
 		}
 	}
-	j, err := c.Admit(&Ask{Request: &r, Body: body})
+	var f following
+	if ep == api.Responses {
+		var fault *api.Error
+		if f, fault = c.follow(&r); fault != nil {
+			return Explanation{}, fault
+		}
+	}
+	j, err := c.Admit(&Ask{Request: &r, Body: body, Only: f.only})
 	if err != nil {
 		return Explanation{}, err
 	}

@@ -66,6 +66,11 @@ func (r *request) dispatch() (f *failure, quiet bool) {
 		}
 	}
 	last := t.last
+	if last.unreached {
+		if e := r.away(last.err); e != nil {
+			last.err, last.unreached = e, false
+		}
+	}
 	switch {
 	case last.unreached && t.reached != nil:
 		last = t.reached // what a replica said is worth more than that another is away
@@ -91,6 +96,9 @@ func (r *request) next() error {
 	replica, err := r.job.Next()
 	switch {
 	case err == nil:
+	case t.last == nil && r.away(api.AsError(err)) != nil:
+		t.last = &failure{outcome: OutcomeRejected, err: r.away(api.AsError(err))}
+		return err
 	case t.last == nil:
 		t.last = &failure{outcome: OutcomeBusy, err: api.AsError(err)}
 		r.s.metrics.shed.WithLabelValues(r.pool, t.last.err.Reason).Inc()
@@ -140,6 +148,9 @@ func (r *request) attempt(replica *state.ReplicaView) (f *failure, quiet bool) {
 				r.x.drop()
 				t.bare, t.refused, t.under = true, true, false
 				continue
+			}
+			if e := r.forgotten(f); e != nil {
+				f.err = e
 			}
 			return f, false
 		}

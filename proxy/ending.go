@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"errors"
+	"net/http"
 
 	"github.com/hearsay-llm/hearsay/proxy/api"
 	"github.com/hearsay-llm/hearsay/proxy/sse"
@@ -21,6 +22,10 @@ func (a *relay) cutShort() bool {
 	}
 	return a.framer.Cut() || a.midway() && a.r.ask.Endpoint != api.Embeddings
 }
+
+// unended reports whether a stream that ended in order lacks the event that ends it: an
+// API with typed events always has one.
+func (a *relay) unended() bool { return a.r.ask.Endpoint.Shape() == api.Typed && a.midway() }
 
 // midway reports whether a stream has said nothing yet that ends an answer.
 func (a *relay) midway() bool {
@@ -50,7 +55,7 @@ func (a *relay) finish(err error) {
 	}
 	a.finished = true
 	r := a.r
-	res := Result{Outcome: OutcomeServed, Streamed: a.stream, Last: a.last}
+	res := Result{Outcome: OutcomeServed, Streamed: a.stream && r.ask.Endpoint != api.Stored, Last: a.last}
 	status := r.status
 	switch {
 	case err == nil && (a.whole || a.ended):
@@ -91,6 +96,9 @@ func (r *request) brokeOff() {
 
 // account reads what the engine said of its use, and whether it failed in words.
 func (a *relay) account(res *Result) {
+	if a.r.ask.Endpoint == api.Stored {
+		return // what it used was counted when it was made
+	}
 	kind := a.r.family()
 	defer func() {
 		if !res.HasUsage {
@@ -115,6 +123,8 @@ func (a *relay) account(res *Result) {
 			} else {
 				res.Outcome, a.r.reason = OutcomeFailed, "error_event"
 			}
+		} else if a.typed.Failed && res.Outcome == OutcomeServed {
+			res.Outcome = outcomeOf(a.typed.Code)
 		}
 	case a.tail != nil:
 		res.Usage, res.HasUsage = usageIn(a.tail, kind)
@@ -122,6 +132,17 @@ func (a *relay) account(res *Result) {
 	default:
 		res.Usage, res.HasUsage = a.read.Usage, a.read.HasUsage
 	}
+}
+
+// outcomeOf is what a response that failed for this reason says of its replica.
+func outcomeOf(code string) Outcome {
+	switch status := api.StatusOfCode(code); {
+	case status == http.StatusTooManyRequests:
+		return OutcomeBusy
+	case status < http.StatusInternalServerError:
+		return OutcomeRejected
+	}
+	return OutcomeFailed
 }
 
 // pieces is how much has come of an answer: events of a stream, bytes of text else.

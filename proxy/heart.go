@@ -125,7 +125,7 @@ func (e *early) WriteTo(w io.Writer) (n int64, err error) {
 		fault = f.told()
 	}
 	r.reason = "no_answer"
-	_ = h.say(fault.AppendEvent(nil, r.ask.Endpoint.Shape()))
+	_ = h.say(fault.AppendEvent(nil, r.ask.Endpoint.Shape(), 0))
 	return out.n, errBroken
 }
 

@@ -36,7 +36,7 @@ func newTwoLegs(pool *state.PoolView, a *Ask) *twoLegs {
 	case api.Chat, api.Completions:
 		t.body = api.ReadLegs(a.Request, a.Body)
 		t.whole = t.body.Scores
-	case api.Count, api.Other:
+	case api.Count, api.Other, api.Stored:
 		t.query = true
 	}
 	return t

@@ -290,7 +290,7 @@ func (s *Server) abort(replica *state.ReplicaView, spec *state.PoolSpec, rid str
 		c.end = time.Now().Add(abortTime)
 		x := exchange{call: c, pool: pool, waits: waits{connect: abortTime, firstByte: abortTime, idle: abortTime}}
 		defer x.close()
-		out := outgoing{head: appendRequest(nil, "/abort_request", pool.addr, []byte(fields), len(body)), body: [][]byte{body}}
+		out := outgoing{head: appendRequest(nil, "", "/abort_request", pool.addr, []byte(fields), len(body)), body: [][]byte{body}}
 		if x.send(&out) == nil {
 			_, _ = readBounded(&x, 1<<10)
 		}

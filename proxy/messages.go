@@ -122,7 +122,7 @@ func (a *relay) goodbye() []byte {
 	if a.message != nil {
 		return a.message.End(nil, a.farewell())
 	}
-	return a.farewell().AppendEvent(nil, a.r.ask.Endpoint.Shape())
+	return a.farewell().AppendEvent(nil, a.r.ask.Endpoint.Shape(), a.typed.Next)
 }
 
 // countHere answers how many tokens a prompt of Messages has by the router's own
@@ -161,5 +161,5 @@ func (c *Core) count(ask api.Request, body []byte) (int, error) {
 
 // reads reports whether a client of the API can read a replica's own error.
 func reads(shape api.Shape, body []byte) bool {
-	return shape == api.OpenAI || bytes.HasPrefix(bytes.TrimSpace(body), []byte(`{"type":"error"`))
+	return shape != api.Anthropic || bytes.HasPrefix(bytes.TrimSpace(body), []byte(`{"type":"error"`))
 }

@@ -17,6 +17,9 @@ const (
 	// peekBytes is how much of a stream is looked at for its first event before
 	// the answer begins.
 	peekBytes = 64 << 10
+	// peekHeld is the same where the events that announce it are held: they repeat
+	// instructions and tools.
+	peekHeld = 1 << 20
 	// tailBytes of a long answer are kept to find its usage in.
 	tailBytes = 32 << 10
 	// goodbye is how long the end of a stream's framing may take after its last
@@ -49,6 +52,7 @@ type relay struct {
 	remarks int              // comments that came
 
 	deltas api.Deltas
+	typed  api.Events // of a stream of Responses
 	sink   api.AnswerSink
 	last   time.Time // when the last event came
 	failed error     // why the replica's side ended early
@@ -73,13 +77,17 @@ func (a *relay) watch() {
 	a.stream, r.x.stream = true, true
 	a.framer = framers.Get().(*sse.Framer)
 	switch r.ask.Endpoint {
-	case api.Chat, api.Completions, api.Messages:
+	case api.Chat, api.Completions, api.Responses, api.Messages:
 		if r.ask.N == 1 {
 			a.sink = r.job.Answer()
 		}
 	}
-	opts := sse.Options{DropUsage: r.usage, Model: r.shown}
-	if a.sink != nil {
+	names := r.names()
+	opts := sse.Options{DropUsage: r.usage, Model: names.Model, Tag: names.Tag, Previous: names.Previous}
+	switch opts.Typed = r.ask.Endpoint.Shape() == api.Typed; {
+	case opts.Typed:
+		opts.OnData = func(payload []byte) { a.typed.Read(payload, a.sink) }
+	case a.sink != nil:
 		read := a.deltas.Read
 		if r.native {
 			read = a.deltas.ReadEvent
@@ -106,7 +114,11 @@ func (a *relay) watch() {
 // possible, or that the client is to hear a comment of ours.
 func (a *relay) peek() (f *failure, quiet bool) {
 	r := a.r
-	for len(a.ahead) < peekBytes && a.framer.Events() == 0 && !a.framer.Done() {
+	limit := peekBytes
+	if r.held() {
+		limit = peekHeld
+	}
+	for len(a.ahead) < limit && !a.begun() {
 		if r.hears() && a.comments() > a.passed {
 			if r.heart.w == nil {
 				return nil, true
@@ -124,7 +136,7 @@ func (a *relay) peek() (f *failure, quiet bool) {
 			break
 		}
 		if err != nil {
-			if a.framer.Events() > 0 {
+			if a.begun() {
 				a.failed = err
 				break
 			}
@@ -134,15 +146,29 @@ func (a *relay) peek() (f *failure, quiet bool) {
 	if a.framer.FirstIsError() {
 		return a.refusal(a.framer.Error()), false
 	}
-	if a.framer.Events() == 0 && !a.framer.Done() && len(a.ahead) < peekBytes && r.x.body.done() {
+	if !a.begun() && len(a.ahead) < limit && r.x.body.done() {
 		return broken("empty_stream", true), false
 	}
 	return nil, false
 }
 
+// begun reports whether the stream has said more than that an answer will come, or as
+// much as its client is to know at once.
+func (a *relay) begun() bool {
+	n := a.framer.Events()
+	if a.r.held() {
+		n -= a.framer.Leading()
+	}
+	return n > 0 || a.framer.Done()
+}
+
 // refusal is an error event that came instead of an answer.
 func (a *relay) refusal(payload []byte) *failure {
 	status := errorCode(payload)
+	typed, isTyped := api.ReadTypedError(payload)
+	if status == 0 && isTyped {
+		status = typed.Status
+	}
 	f := &failure{outcome: OutcomeFailed, retry: true, reason: "error_event", status: 502}
 	switch {
 	case status == 429 || status == 503:
@@ -152,7 +178,13 @@ func (a *relay) refusal(payload []byte) *failure {
 	}
 	f.head.SetContentType("application/json")
 	f.body = bytes.Clone(payload)
-	if !isErrorJSON(f.body) {
+	switch {
+	case isTyped:
+		f.err = typed.ForClient()
+		if f.outcome == OutcomeBusy {
+			f.err = unreadable(f.status, f.wait)
+		}
+	case !isErrorJSON(f.body):
 		f.err = unreadable(f.status, f.wait)
 	}
 	return f
@@ -165,9 +197,11 @@ func (a *relay) load() *failure {
 	if r.legs != nil {
 		r.answered()
 	}
-	a.json = !a.encoded && r.ask.Endpoint != api.Other && meansJSON(r.x.resp.ContentType())
+	ep := r.ask.Endpoint
+	a.json = !a.encoded && ep != api.Other && ep != api.Stored && meansJSON(r.x.resp.ContentType())
 	limit := r.s.limits.UsageBytes
-	if r.chat != nil {
+	names := r.names()
+	if r.chat != nil || names.Tag != "" {
 		limit = maxTranslated
 	}
 	b, err := readBounded(&r.x, limit)
@@ -180,8 +214,8 @@ func (a *relay) load() *failure {
 	case r.chat != nil:
 		return broken("answer_too_long", false)
 	}
-	if r.shown != "" && r.chat == nil && !a.encoded {
-		a.ahead = api.Rename(b, r.shown)
+	if names.Any() && r.chat == nil && !a.encoded {
+		a.ahead = api.Rewrite(b, names)
 	}
 	if !a.whole {
 		a.keep(b)
@@ -268,7 +302,7 @@ func (a *relay) next() ([]byte, error) {
 				a.torn = a.torn || !a.framer.Between()
 				p = bytes.Clone(p)
 				rest := a.framer.End()
-				if a.cutShort() {
+				if a.cutShort() || a.unended() {
 					return p, io.ErrUnexpectedEOF
 				}
 				if a.message != nil {
@@ -287,6 +321,9 @@ func (a *relay) next() ([]byte, error) {
 
 // event notes that an event has come.
 func (a *relay) event() {
+	if a.framer.Leading() == a.framer.Events() {
+		return // the answer is still waited for
+	}
 	a.r.x.started = true
 	if a.framer.FirstIsError() {
 		return // no token came
@@ -294,7 +331,9 @@ func (a *relay) event() {
 	a.last = a.r.s.core.now()
 	if a.r.first == 0 {
 		a.r.first = time.Since(a.r.began)
-		a.r.s.metrics.ttft.WithLabelValues(a.r.pool).Observe(a.r.first.Seconds())
+		if a.r.ask.Endpoint != api.Stored {
+			a.r.s.metrics.ttft.WithLabelValues(a.r.pool).Observe(a.r.first.Seconds())
+		}
 		a.r.job.First()
 		if a.r.legs != nil {
 			a.r.answered()

@@ -30,11 +30,14 @@ type request struct {
 	ctx   *fasthttp.RequestCtx
 	conn  *clientConn
 	id    string
-	path  string // one that is passed through
+	path  string // one that is passed through, with its query
 	began time.Time
 	pool  string // label
 	debug bool
 	ws    bool // the client asks for WebSocket
+
+	method    string // "" for POST
+	following following
 
 	native bool        // the replica is asked in Anthropic's API
 	chat   *translated // what it is asked instead of a client's message; nil: as the client asks

@@ -97,6 +97,8 @@ func (inOrder) Pick(c *routing.Choice, req *routing.Request, _ *state.View, now 
 		k := routing.Candidate{Replica: r}
 		if slices.Contains(req.Exclude, r.ID) {
 			k.Excluded = routing.ExcludedTried
+		} else if req.Only != "" && r.ID != req.Only {
+			k.Excluded = routing.ExcludedPinned
 		} else if c.Chosen < 0 {
 			c.Chosen = i
 		}

@@ -124,8 +124,10 @@ func (s *Server) expect(ctx *fasthttp.RequestCtx) int {
 // allowed is the methods a path takes, "" for a path that is not served.
 func allowed(path string) string {
 	switch ep := api.EndpointOf(path); {
-	case ep == api.Chat || ep == api.Completions || ep == api.Embeddings || ep == api.Messages || ep == api.Count || api.PassedThrough(path):
+	case ep == api.Chat || ep == api.Completions || ep == api.Embeddings || ep == api.Responses || ep == api.Messages || ep == api.Count || api.PassedThrough(path):
 		return postOnly
+	case ep == api.Stored:
+		return storedMethods(path)
 	case ep == api.Models, path == "/livez", path == "/readyz", path == "/health":
 		return getOnly
 	}
@@ -158,9 +160,9 @@ func (s *Server) route(ctx *fasthttp.RequestCtx, r *request) (ep api.Endpoint, o
 	case !slices.Contains(strings.Split(allow, ", "), method):
 		ctx.Response.Header.Set("Allow", allow)
 		r.fail(api.MethodNotAllowed(allow))
-	case allow == postOnly && r.ws:
+	case (allow == postOnly || ep == api.Stored) && r.ws:
 		r.fail(api.UpgradeRefused())
-	case allow == postOnly:
+	case allow == postOnly || ep == api.Stored:
 		return ep, true
 	case path == "/readyz":
 		s.readyz(ctx, r)

@@ -40,12 +40,10 @@ func (r *request) admit(ep api.Endpoint) bool {
 	h := &r.ctx.Request.Header
 	r.debug = r.s.cfg.Debug && string(h.Peek("X-Hearsay-Debug")) == "1"
 
-	ask, body, fault := r.read(ep)
-	if fault != nil {
+	if fault := r.take(ep); fault != nil {
 		r.fail(fault)
 		return false
 	}
-	r.ask, r.body = ask, body
 	if ep == api.Count && r.countHere() {
 		return false
 	}
@@ -60,7 +58,7 @@ func (r *request) admit(ep api.Endpoint) bool {
 	}
 	r.native = r.chat == nil && ep.Shape() == api.Anthropic
 	asked, body := r.sent()
-	r.job, err = r.s.core.Admit(&Ask{ID: r.id, Request: asked, Body: body, Session: string(h.Peek("X-Session-Id"))})
+	r.job, err = r.s.core.Admit(&Ask{ID: r.id, Request: asked, Body: body, Session: string(h.Peek("X-Session-Id")), Only: r.following.only})
 	if err != nil {
 		r.fail(api.AsError(err))
 		return false
@@ -80,6 +78,18 @@ func (r *request) admit(ep api.Endpoint) bool {
 		r.heart.start(time.Now())
 	}
 	return true
+}
+
+// take reads what is asked for, and where that has to go if one replica alone has it.
+func (r *request) take(ep api.Endpoint) (fault *api.Error) {
+	if ep == api.Stored {
+		return r.stored()
+	}
+	if r.ask, r.body, fault = r.read(ep); fault != nil || ep != api.Responses {
+		return fault
+	}
+	r.following, fault = r.s.core.follow(&r.ask)
+	return fault
 }
 
 // Time limits of pools that set none.
@@ -110,7 +120,9 @@ func (r *request) upstreamPath() string {
 		return "/v1/messages"
 	case api.Count:
 		return "/v1/messages/count_tokens"
-	case api.Other:
+	case api.Responses:
+		return "/v1/responses"
+	case api.Other, api.Stored:
 		return r.path
 	}
 	return "/v1/chat/completions"
@@ -146,7 +158,7 @@ func (r *request) assemble(spec *state.PoolSpec, replica *state.ReplicaView, poo
 	r.out.body = splice(r.out.body[:0], body, r.edits)
 	var room [512]byte
 	fields := r.fields(room[:0], spec, replica)
-	r.out.head = appendRequest(slices.Grow(r.out.head[:0], len(fields)+128), r.upstreamPath(), pool.addr, fields, r.out.size())
+	r.out.head = appendRequest(slices.Grow(r.out.head[:0], len(fields)+128), r.method, r.upstreamPath(), pool.addr, fields, r.out.size())
 	r.x = exchange{call: r.call, pool: pool, resp: r.x.resp, waits: waits{
 		connect:   orDefault(spec.ConnectTimeout, defaultConnect),
 		firstByte: orDefault(spec.FirstByteTimeout, defaultFirstByte),
@@ -171,8 +183,11 @@ func (r *request) edit(spec *state.PoolSpec, bare bool) {
 		r.edits = ask.RenameModel(r.edits, name)
 		r.shown = string(scan.AppendQuoted(nil, ask.Model))
 	}
+	if r.following.id != "" && ask.Previous.Present() {
+		r.edits = append(r.edits, api.Edit{Span: ask.Previous, With: string(scan.AppendQuoted(nil, r.following.id))})
+	}
 	switch {
-	case bare, ask.Endpoint == api.Other, r.native:
+	case bare, ask.Endpoint == api.Other, ask.Endpoint == api.Responses, ask.Endpoint == api.Stored, r.native:
 	default:
 		n := len(r.edits)
 		r.edits = ask.AskUsage(r.edits)

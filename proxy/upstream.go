@@ -3,6 +3,7 @@ package proxy
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"errors"
 	"io"
 	"net"
@@ -336,16 +337,20 @@ func closedByPeer(err error) bool {
 		errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) || errors.Is(err, io.ErrClosedPipe)
 }
 
-// appendRequest appends a request head. path must be one of ours, never a
-// client's; fields end with CRLF each.
-func appendRequest(dst []byte, path, host string, fields []byte, size int) []byte {
-	dst = append(dst, "POST "...)
+// appendRequest appends a request head; a method of "" is POST, and others have no body.
+// path must be one of ours, never a client's; fields end with CRLF each.
+func appendRequest(dst []byte, method, path, host string, fields []byte, size int) []byte {
+	dst = append(dst, cmp.Or(method, "POST")...)
+	dst = append(dst, ' ')
 	dst = append(dst, path...)
 	dst = append(dst, " HTTP/1.1\r\nHost: "...)
 	dst = append(dst, host...)
-	dst = append(dst, "\r\nContent-Length: "...)
-	dst = strconv.AppendInt(dst, int64(size), 10)
 	dst = append(dst, "\r\n"...)
+	if method == "" || method == "POST" {
+		dst = append(dst, "Content-Length: "...)
+		dst = strconv.AppendInt(dst, int64(size), 10)
+		dst = append(dst, "\r\n"...)
+	}
 	dst = append(dst, fields...)
 	return append(dst, "\r\n"...)
 }

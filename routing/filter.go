@@ -12,6 +12,7 @@ import (
 const (
 	ExcludedRole        = "role"        // serves another leg
 	ExcludedTried       = "tried"       // named in Request.Exclude
+	ExcludedPinned      = "pinned"      // not the one in Request.Only
 	ExcludedDraining    = "draining"    // gets no new work
 	ExcludedEjected     = "ejected"     // by the balance loop, and its pool isn't in panic
 	ExcludedTrial       = "trial"       // half open, and its trial requests are out
@@ -24,7 +25,7 @@ const (
 
 // exclusions is every reason in the order of precedence.
 var exclusions = [...]string{
-	ExcludedRole, ExcludedTried, ExcludedDraining, ExcludedEjected, ExcludedTrial,
+	ExcludedRole, ExcludedTried, ExcludedPinned, ExcludedDraining, ExcludedEjected, ExcludedTrial,
 	ExcludedAdapter, ExcludedLoading, ExcludedUnreachable, ExcludedWrongModel, ExcludedITL,
 }
 
@@ -56,7 +57,9 @@ func (p *Picker) exclude(req *Request, r *state.ReplicaView, w *state.Weight, pa
 		return ExcludedRole
 	case len(req.Exclude) > 0 && slices.Contains(req.Exclude, r.ID):
 		return ExcludedTried
-	case r.Draining:
+	case req.Only != "" && r.ID != req.Only:
+		return ExcludedPinned
+	case r.Draining && req.Only == "":
 		return ExcludedDraining
 	case w.Ejected && !w.Trial && !panicking:
 		return ExcludedEjected

@@ -36,6 +36,9 @@ func TestWhoIsEligible(t *testing.T) {
 	}
 	f("all is well", "", func(*world, *routing.Request) {})
 	f("already tried", routing.ExcludedTried, func(_ *world, r *routing.Request) { r.Exclude = []state.ReplicaID{id(0)} })
+	f("another is the only one", routing.ExcludedPinned, func(_ *world, r *routing.Request) { r.Only = id(1) })
+	f("the only one", "", func(_ *world, r *routing.Request) { r.Only = id(0) })
+	f("the only one, draining", "", func(w *world, r *routing.Request) { r.Only = id(0); w.store.SetDrain(id(0), true, "") })
 	f("draining", routing.ExcludedDraining, func(w *world, _ *routing.Request) { w.store.SetDrain(id(0), true, "") })
 	f("ejected", routing.ExcludedEjected, func(w *world, _ *routing.Request) {
 		w.weigh(map[int]state.Weight{0: {Ejected: true, Slow: 1}}, false)
@@ -272,4 +275,35 @@ func TestTrialsAreUsedUp(t *testing.T) {
 	if got := w.picks(10, req); got[id(0)] != 2 || got[id(1)] != 8 {
 		t.Errorf("picks %v, want two on trial", got)
 	}
+}
+
+// A request that one replica alone can serve goes nowhere else.
+func TestOnlyOneCanServe(t *testing.T) {
+	f := func(name, reason string, setUp func(*world, *routing.Request)) {
+		t.Helper()
+		w := newWorld(t, 3, "")
+		w.hold(0, 2048)
+		req := w.prompt(2048)
+		req.Only = id(2)
+		setUp(w, req)
+		var c routing.Choice
+		err := w.pick.Pick(&c, req, w.store.View(), w.now)
+		var e *routing.PickError
+		switch {
+		case reason == "":
+			if err != nil || c.Replica.ID != id(2) {
+				t.Errorf("%s: %v", name, err)
+			}
+		case !errors.As(err, &e) || e.Count(reason) != 1 || e.Count(routing.ExcludedPinned) != 3-1:
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	f("it is there", "", func(*world, *routing.Request) {})
+	f("loading: it says so itself", "", func(w *world, _ *routing.Request) {
+		w.read(2, func(r *state.Reading) { r.OK, r.Loading = false, true })
+	})
+	f("already tried", routing.ExcludedTried, func(_ *world, r *routing.Request) { r.Exclude = []state.ReplicaID{id(2)} })
+	f("ejected", routing.ExcludedEjected, func(w *world, _ *routing.Request) {
+		w.weigh(map[int]state.Weight{2: {Ejected: true, Slow: 1}}, false)
+	})
 }

@@ -23,6 +23,9 @@ type Request struct {
 
 	// Exclude names replicas that must not be picked: those already tried.
 	Exclude []state.ReplicaID
+	// Only names the one replica that can serve the request, since it keeps what the
+	// request goes on from; "" for any. It may be draining.
+	Only state.ReplicaID
 	// Role is the leg to serve: RolePrefill takes replicas of that role, RoleDecode
 	// those of that role or of both, which serve the request whole; RoleBoth and ""
 	// take only replicas that do both.

@@ -17,8 +17,8 @@
 //     other value counts as unknown.
 //   - messages must be an array of objects, tools and functions arrays or null. Everything in them is the engine's
 //     verdict.
-//   - Responses: max_output_tokens is what max_completion_tokens is elsewhere. Its input, instructions, prompt,
-//     previous_response_id and conversation, and Messages' system and thinking, are only located.
+//   - Responses: max_output_tokens is what max_completion_tokens is elsewhere. previous_response_id must be a string or
+//     null. Its input, instructions, prompt and conversation, and Messages' system and thinking, are only located.
 //   - user, cache_salt and priority of another type count as absent.
 //   - For endpoints that are Other, n, tools, functions and messages are not looked at and the model may be missing. Their
 //     bodies may be forms: ParseForm finds the model in them.

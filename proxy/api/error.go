@@ -59,10 +59,12 @@ func (e *Error) AppendAnthropic(dst []byte) []byte {
 // Shape is the shape of an API's errors.
 type Shape uint8
 
-// The shapes.
+// The shapes. Typed is OpenAI's Responses: bodies are OpenAI's, events have a name and a
+// number.
 const (
 	OpenAI Shape = iota
 	Anthropic
+	Typed
 )
 
 // Append appends the error's body in a shape.
@@ -73,15 +75,32 @@ func (e *Error) Append(dst []byte, shape Shape) []byte {
 	return e.AppendOpenAI(dst)
 }
 
-// AppendEvent appends the error as an event of a stream that has begun: a data line with the body, and a name in
-// Anthropic's shape. No [DONE] belongs after it, since the stream did not end well.
-func (e *Error) AppendEvent(dst []byte, shape Shape) []byte {
-	if shape == Anthropic {
+// AppendEvent appends the error as an event of a stream that has begun: a data line with the body, and a name but in
+// OpenAI's older shape. number is the event's sequence number where the shape has one. No [DONE] belongs after it,
+// since the stream did not end well.
+func (e *Error) AppendEvent(dst []byte, shape Shape, number int64) []byte {
+	if shape != OpenAI {
 		dst = append(dst, "event: error\n"...)
 	}
 	dst = append(dst, "data: "...)
-	dst = e.Append(dst, shape)
+	if shape == Typed {
+		dst = e.appendTyped(dst, number)
+	} else {
+		dst = e.Append(dst, shape)
+	}
 	return append(dst, '\n', '\n')
+}
+
+// appendTyped appends the error as the JSON of an event of Responses.
+func (e *Error) appendTyped(dst []byte, number int64) []byte {
+	dst = append(dst, `{"type":"error","code":`...)
+	dst = appendNullable(dst, e.Code)
+	dst = append(dst, `,"message":`...)
+	dst = scan.AppendQuoted(dst, e.Message)
+	dst = append(dst, `,"param":`...)
+	dst = appendNullable(dst, e.Param)
+	dst = append(dst, `,"sequence_number":`...)
+	return append(strconv.AppendInt(dst, number, 10), '}')
 }
 
 // RetryAfterSeconds is RetryAfter in whole seconds, rounded up, as the header has it; 0 means no header.
@@ -172,7 +191,7 @@ func ModelNotFound(model string) *Error {
 func NotFound() *Error {
 	return &Error{
 		Status: http.StatusNotFound, Type: invalidRequest, Code: "unknown_url", Reason: "unknown_path",
-		Message: "There is nothing at this path. This API serves POST /v1/chat/completions, /v1/completions, /v1/embeddings, /v1/messages and others that are documented, and GET /v1/models.",
+		Message: "There is nothing at this path. This API serves POST /v1/chat/completions, /v1/completions, /v1/embeddings, /v1/responses, /v1/messages and others that are documented, and GET /v1/models.",
 	}
 }
 

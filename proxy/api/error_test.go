@@ -18,7 +18,7 @@ func TestErrorsHaveTheShapeOfTheirFamily(t *testing.T) {
 	if got, want := string(ModelNotFound("m").AppendAnthropic(nil)), `{"type":"error","error":{"type":"not_found_error","message":"The model 'm' does not exist here or is not available to you. GET /v1/models lists the models."}}`; got != want {
 		t.Errorf("got %s", got)
 	}
-	if got := string(BadGateway("x").AppendEvent(nil, OpenAI)); !strings.HasPrefix(got, `data: {"error":{`) || !strings.HasSuffix(got, "}}\n\n") {
+	if got := string(BadGateway("x").AppendEvent(nil, OpenAI, 0)); !strings.HasPrefix(got, `data: {"error":{`) || !strings.HasSuffix(got, "}}\n\n") {
 		t.Errorf("got %q", got)
 	}
 }

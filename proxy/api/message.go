@@ -2,7 +2,8 @@ package api
 
 import "github.com/hearsay-llm/hearsay/state/prefix/scan"
 
-// BlockSink takes the blocks of an answer of Anthropic's Messages; *prefix.Hasher is one.
+// BlockSink takes the blocks of an answer of Anthropic's Messages, or the items of one of Responses; *prefix.Hasher is
+// one.
 type BlockSink interface {
 	AnswerSink
 	// AnswerPart ends the block of text that is open.
@@ -11,7 +12,7 @@ type BlockSink interface {
 	AnswerItem(raw []byte)
 }
 
-// blocks reads the content of a whole answer of Messages.
+// blocks reads the content of a whole answer of Messages, or the output of one of Responses.
 func (r *Response) blocks(c *scan.Cursor, doc []byte, sink AnswerSink) {
 	if !c.EnterArray() {
 		c.Skip()

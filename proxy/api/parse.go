@@ -72,7 +72,7 @@ func (p *parser) fieldOf(key []byte) field {
 		there = ep != Other
 	case fieldMessages:
 		there = ep != Other && ep != Responses
-	case fieldMaxOutputTokens, fieldReasoning, fieldInstructions, fieldPrevious, fieldConversation:
+	case fieldMaxOutputTokens, fieldReasoning, fieldInstructions, fieldPrevious, fieldConversation, fieldBackground:
 		there = ep == Responses
 	case fieldSystem, fieldThinking:
 		there = ep == Messages || ep == Count
@@ -84,14 +84,14 @@ func (p *parser) fieldOf(key []byte) field {
 }
 
 // places is where the fields' spans belong, nil for those of which only the value counts.
-func (p *parser) places() [fieldThinking + 1]*Span {
+func (p *parser) places() [fieldCount]*Span {
 	r := p.r
 	places := [...]*Span{
 		fieldModel: &r.model, fieldStreamOptions: &r.streamOptions, fieldCacheSalt: &r.cacheSalt,
 		fieldTemplate: &r.Template, fieldTemplateArgs: &r.TemplateArgs, fieldReasoningEffort: &r.ReasoningEffort, fieldDocuments: &r.Documents,
 		fieldTools: &r.Tools, fieldFunctions: &r.Functions, fieldPrompt: &r.Prompt, fieldInput: &r.Prompt,
 		fieldInstructions: &r.Instructions, fieldPrevious: &r.Previous, fieldConversation: &r.Conversation,
-		fieldSystem: &r.System, fieldThinking: &r.Thinking,
+		fieldSystem: &r.System, fieldThinking: &r.Thinking, fieldBackground: nil,
 	}
 	if r.Endpoint == Responses {
 		places[fieldPrompt] = &r.Reference
@@ -158,6 +158,21 @@ func (p *parser) read(f field, place *Span) *Error {
 		if v.Kind != scan.Array && v.Kind != scan.Null {
 			return BadRequest(f.name(), "'"+f.name()+"' must be an array.")
 		}
+	case fieldPrevious:
+		switch v.Kind {
+		case scan.String:
+			r.PreviousID = p.text(v)
+		case scan.Null:
+			*place = Span{}
+		default:
+			return BadRequest("previous_response_id", "'previous_response_id' must be a string.")
+		}
+	case fieldConversation:
+		if v.Kind == scan.Null {
+			*place = Span{}
+		}
+	case fieldBackground:
+		r.Background = v.Kind == scan.True
 	case fieldReasoning: // only the effort changes the prompt
 		if _, effort, _ := p.members(v, "effort"); effort.Kind != scan.None {
 			r.ReasoningEffort = p.span(effort)

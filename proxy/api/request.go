@@ -18,6 +18,7 @@ const (
 	Embeddings
 	Models
 	Responses // OpenAI's Responses: POST /v1/responses
+	Stored    // one response that is kept: /v1/responses/{id}, and what is below it
 	Messages  // Anthropic's Messages: POST /v1/messages
 	Count     // POST /v1/messages/count_tokens: how long a prompt of Messages is
 )
@@ -50,6 +51,11 @@ func EndpointOf(path string) Endpoint {
 		return Messages
 	case "/v1/messages/count_tokens":
 		return Count
+	case "/v1/responses":
+		return Responses
+	}
+	if strings.HasPrefix(path, "/v1/responses/") {
+		return Stored
 	}
 	if strings.HasPrefix(path, "/v1/models/") {
 		return Models
@@ -70,6 +76,8 @@ func (e Endpoint) String() string {
 		return "models"
 	case Responses:
 		return "responses"
+	case Stored:
+		return "response"
 	case Messages:
 		return "messages"
 	case Count:
@@ -80,8 +88,11 @@ func (e Endpoint) String() string {
 
 // Shape is the shape in which errors are told: that of the API that a client speaks.
 func (e Endpoint) Shape() Shape {
-	if e == Messages || e == Count {
+	switch e {
+	case Messages, Count:
 		return Anthropic
+	case Responses, Stored:
+		return Typed
 	}
 	return OpenAI
 }
@@ -91,7 +102,7 @@ func ShapeOf(path string) Shape {
 	if path == "/v1/messages" || strings.HasPrefix(path, "/v1/messages/") {
 		return Anthropic
 	}
-	return OpenAI
+	return EndpointOf(path).Shape()
 }
 
 // Span is a part of the body: byte offsets, End exclusive. The zero Span is absent.
@@ -126,9 +137,11 @@ type Request struct {
 	Tools, Functions, Messages                         Span
 	Prompt                                             Span // prompt of a completion, input of an embedding or a response
 
-	Previous, Conversation  Span // of a response: where the history is that the body does not hold
-	Reference, Instructions Span // of a response; Reference is its prompt, a template kept elsewhere
-	System, Thinking        Span // of Anthropic's Messages
+	PreviousID              string // of a response: previous_response_id, "" for none
+	Background              bool   // of a response: it is asked for later
+	Previous, Conversation  Span   // of a response: where the history is that the body does not hold; absent for null
+	Reference, Instructions Span   // of a response; Reference is its prompt, a template kept elsewhere
+	System, Thinking        Span   // of Anthropic's Messages
 
 	longs         scan.Longs // of the body, behind a byte order mark
 	mark          int        // its length
@@ -174,6 +187,10 @@ func (r *Request) Input(body []byte) prefix.Input {
 	return in
 }
 
+// Continues reports whether the prompt goes on from what the body does not hold, so that
+// its length says nothing of the whole.
+func (r *Request) Continues() bool { return r.Previous.Present() || r.Conversation.Present() }
+
 // Settled says that Input is not asked for any more: what it needs is let go.
 func (r *Request) Settled() { r.longs = nil }
 
@@ -207,6 +224,8 @@ const (
 	fieldConversation
 	fieldSystem
 	fieldThinking
+	fieldBackground
+	fieldCount
 )
 
 var fieldNames = [...]string{
@@ -235,6 +254,7 @@ var fieldNames = [...]string{
 	fieldConversation:        "conversation",
 	fieldSystem:              "system",
 	fieldThinking:            "thinking",
+	fieldBackground:          "background",
 }
 
 // name is the field's key in the body.
@@ -292,6 +312,8 @@ func fieldOf(key []byte) field {
 		return fieldSystem
 	case "thinking":
 		return fieldThinking
+	case "background":
+		return fieldBackground
 	}
 	return fieldNone
 }

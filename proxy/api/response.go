@@ -21,12 +21,13 @@ type Response struct {
 	Error    bool   // the body holds an error object instead of an answer
 }
 
-// ReadResponse reads the body of a chat, completion, embedding or Messages answer. It never fails: what can't be read is absent.
+// ReadResponse reads the body of a chat, completion, embedding, Responses or Messages answer. It never fails: what can't be read is absent.
 // Where sink is not nil and the answer has exactly one choice, the choice's text and tool calls are passed to it; an
 // answer of several choices, or one the next turn can't be told from, breaks it.
 func ReadResponse(body []byte, family Family, sink AnswerSink) Response {
 	var r Response
 	var timings []byte
+	failed, typed := false, false
 	if len(body) >= 3 && body[0] == 0xEF && body[1] == 0xBB && body[2] == 0xBF {
 		body = body[3:] // a byte order mark
 	}
@@ -46,16 +47,19 @@ func ReadResponse(body []byte, family Family, sink AnswerSink) Response {
 		case "timings":
 			timings = c.Skip().Raw(body)
 		case "error":
-			r.Error = c.Peek() != scan.Null
+			failed = c.Peek() != scan.Null
 			c.Skip()
 		case "object":
 			// vLLM's older error form has no error object.
-			if v := c.Skip(); v.Kind == scan.String && string(v.Inner(body)) == "error" {
-				r.Error = true
+			v := c.Skip()
+			name := ""
+			if v.Kind == scan.String {
+				name = string(v.Inner(body))
 			}
+			failed, typed = failed || name == "error", name == "response"
 		case "choices":
 			r.choices(&c, body, sink)
-		case "content":
+		case "content", "output":
 			r.blocks(&c, body, sink)
 		case "stop_reason":
 			if v := c.Skip(); v.Kind == scan.String {
@@ -74,6 +78,7 @@ func ReadResponse(body []byte, family Family, sink AnswerSink) Response {
 		return Response{}
 	}
 	r.Object = true
+	r.Error = failed && !typed // a response that failed is one
 	if family == LlamaCpp && timings != nil {
 		if u, ok := ParseTimings(timings); ok {
 			u.Reasoning = r.Usage.Reasoning

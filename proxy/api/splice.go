@@ -1,10 +1,6 @@
 package api
 
-import (
-	"bytes"
-
-	"github.com/hearsay-llm/hearsay/state/prefix/scan"
-)
+import "github.com/hearsay-llm/hearsay/state/prefix/scan"
 
 // Edit replaces the bytes of one span of a body; an empty span inserts.
 type Edit struct {
@@ -21,25 +17,6 @@ func (r *Request) RenameModel(edits []Edit, name string) []Edit {
 		return append(edits, Edit{r.model, name})
 	}
 	return append(edits, Edit{r.model, string(scan.AppendQuoted(nil, name))})
-}
-
-// Rename is an answer with another model's name, a JSON string with its quotes, in place of its own. It may be the
-// beginning of one: a name that is not in it is not replaced. body is not changed.
-func Rename(body []byte, name string) []byte {
-	doc := bytes.TrimPrefix(body, []byte("\xEF\xBB\xBF"))
-	at := len(body) - len(doc)
-	c := scan.New(doc)
-	if !c.EnterObject() {
-		return body
-	}
-	var scratch [16]byte
-	for key, ok := c.NextField(); ok; key, ok = c.NextField() {
-		v := c.Skip()
-		if v.Kind == scan.String && string(key.Text(doc, scratch[:0])) == "model" {
-			return Splice(make([]byte, 0, len(body)+len(name)), body, []Edit{{Span{at + v.Start, at + v.End}, name}})
-		}
-	}
-	return body
 }
 
 // AskUsage appends the edit that asks the engine for usage at the end of a stream. It appends nothing where the client

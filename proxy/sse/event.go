@@ -2,7 +2,6 @@ package sse
 
 import (
 	"bytes"
-	"slices"
 
 	"github.com/hearsay-llm/hearsay/state/prefix/scan"
 )
@@ -13,6 +12,7 @@ type observed struct {
 
 	blocks     int // all that ended with a blank line
 	events     int
+	leading    int
 	comments   int
 	done       bool
 	cut        bool
@@ -31,11 +31,15 @@ func (o *observed) reset() {
 // Events is the number of complete events that hold data so far, [DONE] not counted.
 func (f *Framer) Events() int { return f.seen.events }
 
+// Leading is how many of the events so far, at the stream's beginning, only announce an answer: response.created,
+// response.queued and response.in_progress. It is 0 unless the stream is typed.
+func (f *Framer) Leading() int { return f.seen.leading }
+
 // Comments is the number of complete blocks without data so far, such as keep-alive comments.
 func (f *Framer) Comments() int { return f.seen.comments }
 
 // Done says whether the event that ends a whole stream was seen: [DONE], or by its event name message_stop,
-// response.completed, response.incomplete or response.failed.
+// response.completed, response.incomplete or response.failed; in a typed stream also by its type.
 func (f *Framer) Done() bool { return f.seen.done }
 
 // Cut says, after End, whether what no blank line has ended can't be a whole event: part of a field's name, or a payload
@@ -56,7 +60,8 @@ func (f *Framer) isCut(raw []byte) bool {
 	return c.End() != nil
 }
 
-// FirstIsError says whether the stream's first event is an error object: the engine refused, inside a 200.
+// FirstIsError says whether the stream's first event, leading ones apart, is an error object: the engine refused, inside
+// a 200.
 func (f *Framer) FirstIsError() bool { return f.seen.firstError }
 
 // Error is the payload of the last event that is an error object, nil if there was none. Valid until Reset or the next
@@ -109,9 +114,16 @@ func (f *Framer) event(raw []byte) (keep bool) {
 	if f.opts.OnData != nil {
 		f.opts.OnData(payload)
 	}
+	if f.opts.Typed && len(name) == 0 {
+		name = typeOf(payload)
+	}
 	switch string(name) {
 	case "message_stop", "response.completed", "response.incomplete", "response.failed":
 		f.seen.done = true
+	case "response.created", "response.queued", "response.in_progress":
+		if f.opts.Typed && f.seen.leading == f.seen.events-1 {
+			f.seen.leading++
+		}
 	}
 	keep, cutFrom, cutTo := f.observe(payload, string(name) == "error")
 	if f.opts.DropUsage && !keep {
@@ -124,56 +136,10 @@ func (f *Framer) event(raw []byte) (keep bool) {
 	if f.opts.DropUsage && cutTo > cutFrom {
 		f.edits = append(f.edits, edit{at + cutFrom, at + cutTo, ""})
 	}
-	if f.opts.Model != "" {
+	if f.renames(payload) {
 		f.rename(payload, at)
 	}
 	return true
-}
-
-var keyModel = []byte(`"model"`)
-
-// rename gives an event the other model's name. Its payload starts at that place of the event.
-func (f *Framer) rename(payload []byte, at int) {
-	if !bytes.Contains(payload, keyModel) {
-		return
-	}
-	n := len(f.edits)
-	names(payload, 0, func(v scan.Value) {
-		f.edits = append(f.edits, edit{at + v.Start, at + v.End, f.opts.Model})
-	})
-	if n == 1 && len(f.edits) > 1 { // the usage's stands first
-		cut := f.edits[0]
-		f.edits = append(f.edits[:0], f.edits[1:]...)
-		i := 0
-		for i < len(f.edits) && f.edits[i].from < cut.from {
-			i++
-		}
-		f.edits = slices.Insert(f.edits, i, cut)
-	}
-}
-
-// names finds the models' names in a JSON object: its own, and those of its message or response. What can't be read has
-// none from there on.
-func names(doc []byte, at int, found func(scan.Value)) {
-	c := scan.New(doc)
-	if !c.EnterObject() {
-		return
-	}
-	var scratch [16]byte
-	for key, ok := c.NextField(); ok; key, ok = c.NextField() {
-		v := c.Skip()
-		switch string(key.Text(doc, scratch[:0])) {
-		case "model":
-			if v.Kind == scan.String {
-				v.Start, v.End = v.Start+at, v.End+at
-				found(v)
-			}
-		case "message", "response":
-			if v.Kind == scan.Object && at == 0 {
-				names(v.Raw(doc), v.Start, found)
-			}
-		}
-	}
 }
 
 // payload joins an event's data lines; it is empty if there is no data. at is where in raw the payload lies, -1 if it is
@@ -306,7 +272,7 @@ func (f *Framer) observe(payload []byte, isError bool) (keep bool, cutFrom, cutT
 }
 
 func (f *Framer) failed(payload []byte) {
-	f.seen.firstError = f.seen.firstError || f.seen.events == 1
+	f.seen.firstError = f.seen.firstError || f.seen.events == f.seen.leading+1
 	f.seen.failure = append(f.seen.failure[:0], payload...)
 }
 

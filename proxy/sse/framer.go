@@ -24,13 +24,27 @@ type Options struct {
 	// response object. It is a JSON string with its quotes.
 	Model string
 
+	// Typed says that the stream is one of OpenAI's Responses: events are named by their type also where they have no
+	// name, and those that only announce an answer are counted apart.
+	Typed bool
+
+	// Tag, if not empty, is appended to every id of a response: the response object's own id and previous_response_id,
+	// and an event's response_id. It holds nothing that JSON escapes.
+	Tag string
+
+	// Previous, if not empty, takes the place of the response object's previous_response_id where that is a string. It
+	// is a JSON string with its quotes.
+	Previous string
+
 	// OnData, if not nil, is called with the payload of every event that is no comment and not [DONE]: its data lines
 	// joined by LF. The slice is valid during the call.
 	OnData func(payload []byte)
 }
 
 // change says whether a stream is changed: then an event is passed on only when all of it is there.
-func (o *Options) change() bool { return o.DropUsage || o.Model != "" }
+func (o *Options) change() bool {
+	return o.DropUsage || o.Model != "" || o.Tag != "" || o.Previous != ""
+}
 
 // Framer watches one event stream. The zero value watches without changing anything; Reset prepares it for another
 // stream. It must not be used by two goroutines at once.

@@ -17,8 +17,9 @@ type answer struct {
 	c     *call
 	req   *request
 	f     *format
-	m     *messageForm // of the Messages API, else nil
-	fault *activeFault // one that meets an answer that has begun, or nil
+	m     *messageForm  // of the Messages API, else nil
+	p     *responseForm // of Responses, else nil
+	fault *activeFault  // one that meets an answer that has begun, or nil
 	// report is the form of load report asked for, or "".
 	report string
 
@@ -38,6 +39,10 @@ func (a *answer) stream(ctx context.Context) {
 	a.sent = make([]int, len(a.c.seqs))
 	if a.fault != nil && a.fault.AfterEvents == 0 {
 		a.fail(ctx)
+		return
+	}
+	if a.p != nil && a.announced(ctx) {
+		a.c.finish(OutcomeAborted) // unless a fault has
 		return
 	}
 	opened := false
@@ -77,6 +82,8 @@ func (a *answer) opening(ctx context.Context) (over bool) {
 	case a.m != nil:
 		a.buf = a.m.start(a.buf, a.c.usage(a.progress))
 		return a.event(ctx)
+	case a.p != nil:
+		return a.itemOpens(ctx)
 	case a.f.kind == formatChat:
 		for i := range a.c.seqs {
 			a.buf = a.f.role(a.buf, i, a.continuous(i, 0))
@@ -99,6 +106,9 @@ func (a *answer) closing(ctx context.Context) (over bool) {
 		a.buf = a.m.stop(a.buf)
 		return a.event(ctx)
 	}
+	if a.p != nil {
+		return a.itemCloses(ctx, u)
+	}
 	if a.req.includeUsage || a.e.cfg.Kind == LlamaCpp {
 		a.buf = a.f.tail(a.buf, u, a.timings(u))
 		if a.event(ctx) {
@@ -118,9 +128,12 @@ func (a *answer) tokens(ctx context.Context, i int) (over bool) {
 	for n := a.due(i); n > 0; n = a.due(i) {
 		from := a.sent[i]
 		a.sent[i] += n
-		if a.m != nil {
+		switch {
+		case a.m != nil:
 			over = a.message(ctx, g, from, a.sent[i])
-		} else {
+		case a.p != nil:
+			over = a.piece(ctx, g, from, a.sent[i])
+		default:
 			a.buf = a.f.open(a.buf, i, from == 0)
 			start := len(a.buf)
 			for k := range n {
@@ -205,6 +218,9 @@ func (a *answer) fail(ctx context.Context) {
 // errorEvent appends the event that says that a stream failed.
 func (a *answer) errorEvent(dst []byte) []byte {
 	err := a.fault.apiError()
+	if a.p != nil {
+		return a.p.failed(dst, err)
+	}
 	if a.m != nil {
 		return append(append(append(dst, "event: error\ndata: "...), mustJSON(a.e.messageError(err, a.w.Header()))...), "\n\n"...)
 	}
@@ -291,6 +307,9 @@ func (a *answer) body(u usage) {
 	switch {
 	case a.f.kind == formatEmbedding:
 		a.buf = embeddings(a.c.rec, a.c.gens, a.req.dimensions, a.req.base64, u)
+		return
+	case a.p != nil:
+		a.wholeResponse(u)
 		return
 	case a.m != nil:
 		a.buf = a.m.whole(a.buf, &a.c.gens[0], a.progress[0].tokens, u)

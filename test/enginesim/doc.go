@@ -30,6 +30,10 @@
 //     mid 2026 (the path since 0.11.1, counting since early 2026) and SGLang since mid
 //     2026 (both paths since early 2026); older ones counted it as input. The kind
 //     anthropic knows API versions 2023-06-01 and 2026-10-21.
+//   - OpenAI's Responses on the kinds vllm and sglang, with a store in the process that a
+//     restart empties: a request that goes on from a response has the tokens of the chat
+//     that says the same. Both engines end a stream with response.completed, also one that
+//     max_output_tokens cut.
 //   - Failure, on command: see Fault.
 //
 // # What it does not imitate
@@ -46,6 +50,8 @@
 //     with the assistant's words is not continued. max_tokens is the length of an
 //     answer unless Config.DrawUnderLimit. Only the rules of version 2026-10-21 that
 //     concern sampling, documents and citations are known here.
+//   - Of Responses: work in the background (it is answered at once), tools that run at the
+//     server, and that vLLM keeps nothing unless it is told to and deletes nothing.
 //   - vLLM's errors of validation, which have the OpenAI API's shape on /v1/messages
 //     too. Here every error there has Anthropic's.
 //   - Blocks become shareable when the step that computes them ends. vLLM lets a

@@ -26,6 +26,8 @@ type Engine struct {
 
 	handlers sync.WaitGroup // Add only under mu while not stopped
 	answers  atomic.Int64   // numbers Anthropic's request ids
+	kept     *responses     // of the whole process
+	number   uint64         // of the engines made in this program
 
 	mu      sync.Mutex // guards everything below
 	core    *Core
@@ -54,11 +56,14 @@ func New(cfg Config) *Engine {
 		cfg: cfg, timing: timing, epoch: now, born: now,
 		kick: make(chan struct{}, 1), core: NewCore(cfg.core(timing)),
 		calls: map[*call]struct{}{}, rec: recorder{limit: cfg.RecordLimit},
-		faults: newFaults(), stats: newStats(),
+		faults: newFaults(), stats: newStats(), kept: &responses{}, number: made.Add(1),
 	}
 	e.addRanks()
 	return e
 }
+
+// made counts engines.
+var made atomic.Uint64
 
 // Config returns the configuration it was made with.
 func (e *Engine) Config() Config { return e.cfg }
@@ -182,7 +187,7 @@ type Prompt struct {
 // them, with the model's adapter and the body's cache_salt: what an all-knowing
 // router or a test needs to ask CachedPrefix. It neither locks nor records.
 func (e *Engine) Prompts(path string, body []byte) ([]Prompt, error) {
-	of, ok := map[string]func() endpoint{chatPath: e.chat, textPath: e.completion, embeddingPath: e.embedding, messagesPath: e.messages}[path]
+	of, ok := map[string]func() endpoint{chatPath: e.chat, textPath: e.completion, embeddingPath: e.embedding, messagesPath: e.messages, responsesPath: e.response}[path]
 	if !ok {
 		return nil, fmt.Errorf("no inference path %q", path)
 	}
@@ -335,6 +340,7 @@ func (e *Engine) Asleep() bool {
 // restart makes the engine a new process. Locked.
 func (e *Engine) restart(now time.Time) {
 	e.killAll()
+	e.kept.clear()
 	e.core = NewCore(e.cfg.core(e.timing))
 	e.born, e.asleep, e.stats = now, false, newStats()
 }

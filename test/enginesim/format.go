@@ -15,7 +15,8 @@ const (
 	formatChat formatKind = iota
 	formatText
 	formatEmbedding
-	formatMessage // see messageForm
+	formatMessage  // see messageForm
+	formatResponse // see responseForm
 )
 
 // format writes the bodies and stream events of one answer. The fields that do
@@ -41,7 +42,7 @@ func newFormat(kind formatKind, cfg Config, rec *RequestRecord, req *request) *f
 		return append(append(b, model...), `,"choices":[`...)
 	}
 	f := &format{kind: kind, engine: cfg.Kind, hide: cfg.HideCachedTokens}
-	if kind == formatMessage {
+	if kind == formatMessage || kind == formatResponse {
 		return f
 	}
 	if kind == formatChat && req.tool != "" {

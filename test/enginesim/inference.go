@@ -64,7 +64,9 @@ func (e *Engine) inference(of func() endpoint) http.HandlerFunc {
 		}
 		e.mu.Lock()
 		e.rec.add(rec)
-		rec.ID = ep.idPrefix + e.replyID(rec)
+		if rec.ID = ep.idPrefix + e.replyID(rec); ep.format == formatResponse {
+			rec.ID = ep.idPrefix + e.responseID(rec)
+		}
 		e.mu.Unlock()
 		fault := e.take(FaultStatus, FaultReset, FaultFin, FaultSilence, FaultStreamError)
 		if fault != nil && fault.beforeAnswer() {
@@ -93,8 +95,11 @@ func (e *Engine) inference(of func() endpoint) http.HandlerFunc {
 			e: e, w: w, r: r, rc: http.NewResponseController(w), c: c, req: req, fault: fault,
 			f: newFormat(ep.format, e.cfg, rec, req), report: r.Header.Get("Endpoint-Load-Metrics-Format"),
 		}
-		if ep.format == formatMessage {
+		switch ep.format {
+		case formatMessage:
 			a.m = newMessageForm(e.cfg, rec, req)
+		case formatResponse:
+			a.p = newResponseForm(e.cfg, rec, req)
 		}
 		if c.stream {
 			a.stream(r.Context())

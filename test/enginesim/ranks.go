@@ -32,7 +32,9 @@ func (e *Engine) addRanks() {
 	for i := 1; i < e.cfg.DPRanks; i++ {
 		cfg := e.cfg
 		cfg.DPRanks, cfg.EngineLabel = 1, strconv.Itoa(i)
-		e.ranks = append(e.ranks, New(cfg))
+		s := New(cfg)
+		s.kept = e.kept
+		e.ranks = append(e.ranks, s)
 	}
 }
 

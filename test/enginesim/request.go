@@ -49,6 +49,11 @@ type request struct {
 
 	stops []string // sequences that end the answer
 
+	// Of Responses.
+	turns    []string // messages of the chat that says the same
+	previous string   // id of the response it goes on from; "" = none
+	keep     bool
+
 	// Of the Messages API.
 	system   gjson.Result
 	thinking int  // tokens that may be thoughts: 0 = none, -1 = any number

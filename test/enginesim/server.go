@@ -17,7 +17,7 @@ func (e *Engine) Handler() http.Handler {
 	mux := http.NewServeMux()
 	handle := func(method, path string, h http.HandlerFunc) {
 		mux.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) {
-			if r.Method != method && (method != http.MethodGet || r.Method != http.MethodHead) {
+			if method != "" && r.Method != method && (method != http.MethodGet || r.Method != http.MethodHead) {
 				w.Header().Set("Allow", method)
 				e.refuse(w, r, http.StatusMethodNotAllowed, "Method Not Allowed")
 				return
@@ -72,9 +72,11 @@ func (e *Engine) openAIPaths(handle route) {
 	case VLLM:
 		e.vllmPaths(handle)
 		e.messagesPaths(handle)
+		e.responsesPaths(handle)
 	case SGLang:
 		e.sglangPaths(handle)
 		e.messagesPaths(handle)
+		e.responsesPaths(handle)
 	case LlamaCpp:
 		e.llamaPaths(handle)
 	}

@@ -99,7 +99,7 @@ func (r *Reply) Attempts() (n int) {
 	return n
 }
 
-// OK reports a whole answer: status 200, and for a stream [DONE] at its end.
+// OK reports a whole answer: status 200, and for a stream its end.
 func (r *Reply) OK() bool {
 	if r.Status != http.StatusOK || r.Err != nil {
 		return false
@@ -107,9 +107,13 @@ func (r *Reply) OK() bool {
 	return len(r.Events) == 0 || r.Done()
 }
 
-// Done reports that a stream said [DONE].
+// Done reports that a stream said [DONE], or that its response is complete.
 func (r *Reply) Done() bool {
-	return len(r.Events) > 0 && r.Events[len(r.Events)-1].Data == "[DONE]"
+	if len(r.Events) == 0 {
+		return false
+	}
+	last := r.Events[len(r.Events)-1]
+	return last.Data == "[DONE]" || last.Name == "response.completed"
 }
 
 // String is for failures.
@@ -186,7 +190,18 @@ type Stream struct {
 }
 
 // Open sends a chat body to router i and returns without waiting for an answer.
-func (b *Bubble) Open(i int, body []byte) *Stream {
+func (b *Bubble) Open(i int, body []byte) *Stream { return b.OpenAt(i, "POST", ChatPath, body) }
+
+// DoAt is Do with another method and path.
+func (b *Bubble) DoAt(i int, method, path string, body []byte) *Reply {
+	s := b.OpenAt(i, method, path, body)
+	for s.Next() {
+	}
+	return s.Reply
+}
+
+// OpenAt is Open with another method and path.
+func (b *Bubble) OpenAt(i int, method, path string, body []byte) *Stream {
 	s := &Stream{Reply: &Reply{Sent: time.Now()}}
 	host := b.Net.Host("client")
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
@@ -198,8 +213,8 @@ func (b *Bubble) Open(i int, body []byte) *Stream {
 	}
 	s.conn = c.(*simnet.Conn)
 	var req bytes.Buffer
-	fmt.Fprintf(&req, "POST %s HTTP/1.1\r\nHost: %s\r\nContent-Type: application/json\r\nX-Hearsay-Debug: 1\r\nContent-Length: %d\r\n\r\n%s",
-		ChatPath, routerName(i), len(body), body)
+	fmt.Fprintf(&req, "%s %s HTTP/1.1\r\nHost: %s\r\nContent-Type: application/json\r\nX-Hearsay-Debug: 1\r\nContent-Length: %d\r\n\r\n%s",
+		method, path, routerName(i), len(body), body)
 	if _, err := s.conn.Write(req.Bytes()); err != nil {
 		s.end(err)
 	}

@@ -58,7 +58,7 @@ func TestB12PathsThatArePassedThrough(t *testing.T) {
 	before := len(g.calls())
 	c := g.dial()
 	for _, path := range []string{
-		"/v1/load_lora_adapter", "/v1/unload_lora_adapter", "/v1/realtime", "/v1/files", "/v1/batches", "/v1/responses", "/v1/rerank/", "/V1/rerank", "/reset_prefix_cache", "/flush_cache",
+		"/v1/load_lora_adapter", "/v1/unload_lora_adapter", "/v1/realtime", "/v1/files", "/v1/batches", "/v1/rerank/", "/V1/rerank", "/reset_prefix_cache", "/flush_cache",
 	} {
 		c.do(post(path, ask)).refused(t, path, 404, "unknown_url")
 	}
