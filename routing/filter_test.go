@@ -124,12 +124,12 @@ func TestWhoIsEligible(t *testing.T) {
 	})
 	f("others list the adapter", routing.ExcludedAdapter, func(w *world, r *routing.Request) {
 		r.Adapter = "a1"
-		w.read(0, func(r *state.Reading) { r.Adapters = []string{"base"} })
-		w.read(1, func(r *state.Reading) { r.Adapters = []string{"base", "a1"} })
+		w.read(0, func(r *state.Reading) { adapters(r, "base") })
+		w.read(1, func(r *state.Reading) { adapters(r, "a1", "base") })
 	})
 	f("it lists the adapter", "", func(w *world, r *routing.Request) {
 		r.Adapter = "a1"
-		w.read(0, func(r *state.Reading) { r.Adapters = []string{"base", "a1"} })
+		w.read(0, func(r *state.Reading) { adapters(r, "a1", "base") })
 	})
 	f("nobody lists adapters", "", func(_ *world, r *routing.Request) { r.Adapter = "a1" })
 	f("one more stream breaks the ITL objective", routing.ExcludedITL, func(w *world, _ *routing.Request) {
@@ -272,4 +272,9 @@ func TestTrialsAreUsedUp(t *testing.T) {
 	if got := w.picks(10, req); got[id(0)] != 2 || got[id(1)] != 8 {
 		t.Errorf("picks %v, want two on trial", got)
 	}
+}
+
+// adapters makes a reading one of an engine that lists these, in order.
+func adapters(r *state.Reading, names ...string) {
+	r.Adapters, r.AdaptersSum = names, state.SumAdapters(names)
 }

@@ -101,8 +101,15 @@ func (p *PoolSpec) WrongModel(r *Reading) string {
 	case len(r.Models) == 0:
 		return fmt.Sprintf("does not serve %q", name)
 	}
-	return fmt.Sprintf("does not serve %q, it serves %s", name, strings.Join(r.Models, ", "))
+	some, more := r.Models, ""
+	if len(some) > maxToldModels {
+		some, more = some[:maxToldModels], ", ..."
+	}
+	return fmt.Sprintf("does not serve %q, it serves %s%s", name, strings.Join(some, ", "), more)
 }
+
+// maxToldModels bounds the models that are named to people.
+const maxToldModels = 8
 
 // Source says who told us that a replica exists.
 type Source string
