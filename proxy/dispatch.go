@@ -91,6 +91,9 @@ func (r *request) next() error {
 	replica, err := r.job.Next()
 	switch {
 	case err == nil:
+	case t.last == nil && api.AsError(err).Status == http.StatusNotFound: // its adapter has gone
+		t.last = &failure{outcome: OutcomeRejected, reason: api.AsError(err).Reason, err: api.AsError(err)}
+		return err
 	case t.last == nil:
 		t.last = &failure{outcome: OutcomeBusy, err: api.AsError(err)}
 		r.s.metrics.shed.WithLabelValues(r.pool, t.last.err.Reason).Inc()

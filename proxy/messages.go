@@ -54,7 +54,8 @@ func asChat(p *state.PoolView, body []byte) (*translated, error) {
 // translate makes a request of Messages one that the pool's replicas understand. The
 // client's body is let go: what was made of it takes its place.
 func (r *request) translate() error {
-	t, err := asChat(r.s.core.store.View().Pool(r.ask.Model), r.body)
+	pool, _ := r.s.core.store.View().Resolve(r.ask.Model)
+	t, err := asChat(pool, r.body)
 	if t == nil {
 		return err
 	}
@@ -129,7 +130,7 @@ func (a *relay) goodbye() []byte {
 // estimate, where no replica of the pool can be asked. It reports whether the request
 // has been answered.
 func (r *request) countHere() bool {
-	p := r.s.core.store.View().Pool(r.ask.Model)
+	p, _ := r.s.core.store.View().Resolve(r.ask.Model)
 	if p == nil {
 		return false // refused as any other
 	}

@@ -5,6 +5,7 @@ import (
 	"io"
 	"net/http"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/valyala/fasthttp"
@@ -129,7 +130,7 @@ func (r *request) fields(dst []byte, spec *state.PoolSpec, replica *state.Replic
 
 // prepare makes the exchange with a replica, and what is sent to it.
 func (r *request) prepare(spec *state.PoolSpec, replica *state.ReplicaView, pool *connPool, bare bool) {
-	r.edit(spec, bare)
+	r.edit(spec, replica, bare)
 	r.addRank(spec, replica)
 	if r.legs != nil {
 		r.editLegs()
@@ -162,12 +163,27 @@ func (r *request) assemble(spec *state.PoolSpec, replica *state.ReplicaView, poo
 // event stream, whose length no head gives.
 func (r *request) hears() bool { return r.ask.Stream && r.ctx.Request.Header.IsHTTP11() }
 
+// upstreamName is what a replica calls the model that is asked for. An adapter has one
+// name everywhere, but SGLang takes it for one only behind its model's, which has no
+// colon, and answers any other name as the model itself.
+func (r *request) upstreamName(spec *state.PoolSpec, replica *state.ReplicaView) string {
+	adapter := r.job.Adapter()
+	switch {
+	case adapter == "":
+		return spec.UpstreamName()
+	case kindOf(spec, replica) == state.EngineSGLang:
+		model, _, _ := strings.Cut(spec.UpstreamName(), ":")
+		return model + ":" + adapter
+	}
+	return adapter
+}
+
 // edit notes what a replica must see differently; a bare body does not ask for
 // usage.
-func (r *request) edit(spec *state.PoolSpec, bare bool) {
+func (r *request) edit(spec *state.PoolSpec, replica *state.ReplicaView, bare bool) {
 	r.edits, r.usage, r.shown = r.edits[:0], false, ""
 	ask, _ := r.sent()
-	if name := spec.UpstreamName(); name != ask.Model {
+	if name := r.upstreamName(spec, replica); name != ask.Model {
 		r.edits = ask.RenameModel(r.edits, name)
 		r.shown = string(scan.AppendQuoted(nil, ask.Model))
 	}

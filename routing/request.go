@@ -125,6 +125,7 @@ func (c *Choice) Sample() Sample {
 		Replica: c.Replica.ID, Slot: c.Replica.Slot, Pool: c.Replica.Pool,
 		UncachedTokens: c.PromptTokens - c.MatchedTokens, PromptTokens: c.PromptTokens,
 		QueueTokens: t.QueueTokens(), Decode: t.Decode, ViewAge: c.viewAge,
+		Loads: t.Adapter > 0,
 	}
 }
 

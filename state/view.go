@@ -121,6 +121,15 @@ func (v *View) Pool(model string) *PoolView {
 	return nil
 }
 
+// PoolNamed finds a pool by its own name, or nil.
+func (v *View) PoolNamed(name string) *PoolView {
+	i, ok := slices.BinarySearchFunc(v.Pools, name, func(p *PoolView, name string) int { return strings.Compare(p.Spec.Name, name) })
+	if !ok {
+		return nil
+	}
+	return v.Pools[i]
+}
+
 // Replica finds a replica by id, or nil. The id of a process with several ranks
 // finds its first one.
 func (v *View) Replica(id ReplicaID) *ReplicaView {

@@ -37,6 +37,8 @@ type Engine struct {
 	rec     recorder
 	faults  faults
 	stats   stats
+
+	adapters []loraAdapter // served now
 }
 
 // New returns an engine with an empty cache that does nothing yet. It panics if
@@ -54,7 +56,7 @@ func New(cfg Config) *Engine {
 		cfg: cfg, timing: timing, epoch: now, born: now,
 		kick: make(chan struct{}, 1), core: NewCore(cfg.core(timing)),
 		calls: map[*call]struct{}{}, rec: recorder{limit: cfg.RecordLimit},
-		faults: newFaults(), stats: newStats(),
+		faults: newFaults(), stats: newStats(), adapters: startAdapters(cfg.Adapters),
 	}
 	e.addRanks()
 	return e
@@ -337,6 +339,7 @@ func (e *Engine) restart(now time.Time) {
 	e.killAll()
 	e.core = NewCore(e.cfg.core(e.timing))
 	e.born, e.asleep, e.stats = now, false, newStats()
+	e.adapters = startAdapters(e.cfg.Adapters)
 }
 
 // killAll ends every call; their handlers cut the connections. Locked.
