@@ -140,6 +140,7 @@ type Ask struct {
 	Body    []byte
 	Session string // affinity key, "" for none
 	Tenant  string
+	Pool    *state.PoolView // that is to serve it, whatever the model is called; nil: the one of the model
 }
 
 // Job is an admitted request. It belongs to one goroutine at a time, and must be
@@ -180,7 +181,10 @@ type attempt struct {
 // Admit finds the pool that serves a request and makes its prefix marks. Errors
 // are *api.Error.
 func (c *Core) Admit(a *Ask) (*Job, error) {
-	pool, adapter := c.store.View().Resolve(a.Request.Model)
+	pool, adapter := a.Pool, ""
+	if pool == nil {
+		pool, adapter = c.store.View().Resolve(a.Request.Model)
+	}
 	if pool == nil {
 		return nil, api.ModelNotFound(a.Request.Model)
 	}

@@ -1,6 +1,8 @@
 package proxy
 
 import (
+	"github.com/hearsay-llm/hearsay/state"
+
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -19,7 +21,7 @@ func TestSeriesOfAPoolAreThereBeforeTheyCount(t *testing.T) {
 		return n
 	}
 	before := series("hearsay_shed_total") // what is no pool's
-	m.know("chat")
+	m.know(&state.PoolSpec{Name: "chat", Fallback: []string{"other"}})
 	for name, want := range map[string]int{
 		"hearsay_shed_total": before + len(shedReasons), "hearsay_retries_total": len(retryReasons), "hearsay_picks_total": len(pickReasons),
 		"hearsay_tokens_total": len(tokenTypes), "hearsay_requests_total": 1, "hearsay_time_to_first_token_seconds": 1,
@@ -29,7 +31,7 @@ func TestSeriesOfAPoolAreThereBeforeTheyCount(t *testing.T) {
 		}
 	}
 	m.shed.WithLabelValues("chat", "no_replicas").Inc()
-	m.know("chat")
+	m.know(&state.PoolSpec{Name: "chat", Fallback: []string{"other"}})
 	if v := testutil.ToFloat64(m.shed.WithLabelValues("chat", "no_replicas")); v != 1 {
 		t.Errorf("known again, a counter is %v", v)
 	}

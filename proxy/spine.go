@@ -53,34 +53,46 @@ func (r *request) admit(ep api.Endpoint) bool {
 
 	var err error
 	if ep == api.Messages {
-		err = r.translate()
+		pool, _ := r.s.core.store.View().Resolve(ask.Model)
+		err = r.translate(pool, pool != nil && len(pool.Spec.Fallback) > 0)
 	}
-	if err != nil {
-		r.fail(api.AsError(err))
-		return false
+	if err == nil {
+		r.job, err = r.enter(nil)
 	}
-	r.native = r.chat == nil && ep.Shape() == api.Anthropic
-	asked, body := r.sent()
-	r.job, err = r.s.core.Admit(&Ask{ID: r.id, Request: asked, Body: body, Session: string(h.Peek("X-Session-Id"))})
 	if err != nil {
 		r.fail(api.AsError(err))
 		return false
 	}
 	r.pool = r.job.Pool().Spec.Name
+	r.fallbacks = r.job.Pool().Spec.Fallback
 	if err := r.arm(); err != nil {
 		r.fail(shuttingDown())
 		return false
 	}
 	r.call.end = r.began.Add(orDefault(r.job.Pool().Spec.TotalTimeout, defaultTotal))
-	if t := r.job.legs; t != nil && t.body != nil {
-		r.legs = &legs{}
-	}
+	r.takeLegs()
 	if r.hears() {
 		r.heart.gone = r.call.cancel
 		r.heart.every = r.job.Pool().Spec.Heartbeat
 		r.heart.start(time.Now())
 	}
 	return true
+}
+
+// enter admits the request to a pool, nil for the one of its model.
+func (r *request) enter(pool *state.PoolView) (*Job, error) {
+	r.native = r.chat == nil && r.ask.Endpoint.Shape() == api.Anthropic
+	asked, body := r.sent()
+	return r.s.core.Admit(&Ask{
+		ID: r.id, Request: asked, Body: body, Session: string(r.ctx.Request.Header.Peek("X-Session-Id")), Pool: pool,
+	})
+}
+
+// takeLegs notes whether the job may be served in two legs.
+func (r *request) takeLegs() {
+	if r.legs = nil; r.job.legs != nil && r.job.legs.body != nil {
+		r.legs = &legs{}
+	}
 }
 
 // Time limits of pools that set none.
@@ -300,7 +312,10 @@ func (r *request) verdict(f *failure) *api.Error {
 	case cause != nil:
 		return shuttingDown()
 	}
-	if f.outcome == OutcomeBusy && r.job.Attempts() > 0 {
+	switch {
+	case f.shed != "":
+		r.s.metrics.shed.WithLabelValues(r.pool, f.shed).Inc()
+	case f.outcome == OutcomeBusy && r.job.Attempts() > 0:
 		r.s.metrics.shed.WithLabelValues(r.pool, "replicas_busy").Inc()
 	}
 	if f.err != nil && f.outcome == OutcomeBusy && f.wait > 0 {

@@ -49,6 +49,7 @@ type PoolSpec struct {
 	Model         string   // as clients name it
 	Aliases       []string // further names clients may use
 	UpstreamModel string   // as the engine names it; empty = Model
+	Fallback      []string // names of the pools that are asked in its place, in order
 	Engine        EngineKind
 	Policy        string // routing policy name
 	Isolation     string // none | tenant
