@@ -1,12 +1,12 @@
 package proxy
 
 import (
-	"github.com/hearsay-llm/hearsay/state"
-
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/hearsay-llm/hearsay/state"
 )
 
 // A pool's counters are there, at zero, before anything has happened, and go with it.
@@ -25,6 +25,7 @@ func TestSeriesOfAPoolAreThereBeforeTheyCount(t *testing.T) {
 	for name, want := range map[string]int{
 		"hearsay_shed_total": before + len(shedReasons), "hearsay_retries_total": len(retryReasons), "hearsay_picks_total": len(pickReasons),
 		"hearsay_tokens_total": len(tokenTypes), "hearsay_requests_total": 1, "hearsay_time_to_first_token_seconds": 1,
+		"hearsay_fallbacks_total": len(fallbackReasons),
 	} {
 		if n := series(name); n != want {
 			t.Errorf("%s: %d series, want %d", name, n, want)
