@@ -141,6 +141,7 @@ type Ask struct {
 	Session string // affinity key, "" for none
 	Tenant  string
 	Only    state.ReplicaID // the one replica that can serve it, "" for any
+	Pool    *state.PoolView // that is to serve it, whatever the model is called; nil: the one of the model
 }
 
 // Job is an admitted request. It belongs to one goroutine at a time, and must be
@@ -182,7 +183,10 @@ type attempt struct {
 // Admit finds the pool that serves a request and makes its prefix marks. Errors
 // are *api.Error.
 func (c *Core) Admit(a *Ask) (*Job, error) {
-	pool := c.store.View().Pool(a.Request.Model)
+	pool, adapter := a.Pool, ""
+	if pool == nil {
+		pool, adapter = c.store.View().Resolve(a.Request.Model)
+	}
 	if pool == nil {
 		return nil, api.ModelNotFound(a.Request.Model)
 	}
@@ -194,7 +198,7 @@ func (c *Core) Admit(a *Ask) (*Job, error) {
 	spec := &pool.Spec
 	j.ratio = c.ratios.For(spec.UpstreamName())
 
-	seed := prefix.Seed{Model: spec.UpstreamName(), CacheSalt: a.Request.CacheSalt}
+	seed := prefix.Seed{Model: spec.UpstreamName(), Adapter: adapter, CacheSalt: a.Request.CacheSalt}
 	if spec.Isolation == isolateTenants {
 		seed.Tenant, seed.CacheSalt = a.Tenant, ""
 	}
@@ -210,7 +214,7 @@ func (c *Core) Admit(a *Ask) (*Job, error) {
 	j.req = routing.Request{
 		Marks: j.marks, Tokens: j.tokens,
 		PromptTokens: j.ratio.Tokens(j.total), MaxTokens: a.Request.MaxTokens,
-		Session: a.Session, Tenant: a.Tenant, Role: state.RoleBoth, Only: a.Only,
+		Adapter: adapter, Session: a.Session, Tenant: a.Tenant, Role: state.RoleBoth, Only: a.Only,
 	}
 	return j, nil
 }
@@ -228,6 +232,9 @@ func appendTokens(dst []int32, marks []prefix.Mark, r *prefix.Ratio) []int32 {
 // Pool is the pool that serves the request.
 func (j *Job) Pool() *state.PoolView { return j.pool }
 
+// Adapter is the adapter of the pool's model that is asked for, "" for none.
+func (j *Job) Adapter() string { return j.req.Adapter }
+
 // Attempts is how often the request has been dispatched.
 func (j *Job) Attempts() int {
 	if j.legs != nil {
@@ -244,10 +251,13 @@ func (j *Job) Pick() *Pick { return &j.pick }
 func (j *Job) Next() (*state.ReplicaView, error) {
 	c := j.core
 	v := c.store.View()
-	if p := v.Pool(j.model); p != nil {
+	if p := v.PoolNamed(j.pool.Spec.Name); p != nil {
 		j.pool = p // replicas may have come and gone since the last attempt
 	}
 	j.req.Pool = j.pool
+	if a := j.req.Adapter; a != "" && !j.pool.ListsAdapter(a) {
+		return nil, api.ModelNotFound(j.model) // any replica would answer as much, or as the model itself
+	}
 	began := time.Now()
 	now := c.now()
 	j.aim(v, now)
@@ -333,7 +343,8 @@ func (j *Job) First() {
 type Explanation struct {
 	Pool          string          `json:"pool"`
 	Model         string          `json:"model"`
-	PromptTokens  int             `json:"prompt_tokens"` // estimated
+	Adapter       string          `json:"adapter,omitempty"` // of the pool's model, if the model is one
+	PromptTokens  int             `json:"prompt_tokens"`     // estimated
 	Marks         int             `json:"marks"`
 	Replica       state.ReplicaID `json:"replica,omitempty"`
 	Prefill       state.ReplicaID `json:"prefill,omitempty"` // where the prompt would be prefilled first
@@ -360,7 +371,8 @@ func (c *Core) Explain(_ context.Context, path string, body []byte) (Explanation
 		return Explanation{}, err
 	}
 	if ep == api.Messages {
-		t, err := asChat(c.store.View().Pool(r.Model), body)
+		pool, _ := c.store.View().Resolve(r.Model)
+		t, err := asChat(pool, body)
 		if err != nil {
 			return Explanation{}, err
 		}
@@ -375,13 +387,13 @@ func (c *Core) Explain(_ context.Context, path string, body []byte) (Explanation
 			return Explanation{}, fault
 		}
 	}
-	j, err := c.Admit(&Ask{Request: &r, Body: body, Only: f.only})
+	j, err := c.Admit(&Ask{Request: &r, Body: body, Pool: f.pool, Only: f.only})
 	if err != nil {
 		return Explanation{}, err
 	}
 	defer j.Release()
 	x := Explanation{
-		Pool: j.pool.Spec.Name, Model: r.Model, PromptTokens: j.req.PromptTokens, Marks: len(j.marks),
+		Pool: j.pool.Spec.Name, Model: r.Model, Adapter: j.req.Adapter, PromptTokens: j.req.PromptTokens, Marks: len(j.marks),
 	}
 	j.req.Pool, j.req.DryRun = j.pool, true
 	v, now := c.store.View(), c.now()

@@ -18,11 +18,23 @@ type tries struct {
 	answer        *relay        // its answer; nil before the answer's head
 }
 
-// dispatch tries replicas until one answers or nothing is left to try. It returns
+// dispatch tries replicas, and those of the pools that are to be asked in the place of
+// the request's own, until one answers or nothing is left to try. Its results are those
+// of try.
+func (r *request) dispatch() (f *failure, quiet bool) {
+	for {
+		f, quiet = r.try()
+		if f == nil || quiet || !r.fallBack(f) {
+			return f, quiet
+		}
+	}
+}
+
+// try tries a pool's replicas until one answers or nothing is left to try. It returns
 // nil when an answer has been set up, and otherwise what to tell the client. quiet
 // says that the client is to hear something first: then dispatch goes on where it
 // was when it is called again.
-func (r *request) dispatch() (f *failure, quiet bool) {
+func (r *request) try() (f *failure, quiet bool) {
 	t := &r.tries
 	for {
 		if !t.under {
@@ -75,7 +87,7 @@ func (r *request) dispatch() (f *failure, quiet bool) {
 	case last.unreached && t.reached != nil:
 		last = t.reached // what a replica said is worth more than that another is away
 	case last.unreached:
-		r.s.metrics.shed.WithLabelValues(r.pool, last.err.Reason).Inc()
+		last.shed = last.err.Reason
 	}
 	if last.outcome == OutcomeBusy && t.wait > 0 {
 		last.wait = t.wait
@@ -99,9 +111,12 @@ func (r *request) next() error {
 	case t.last == nil && r.away(api.AsError(err)) != nil:
 		t.last = &failure{outcome: OutcomeRejected, err: r.away(api.AsError(err))}
 		return err
+	case t.last == nil && api.AsError(err).Status == http.StatusNotFound: // its adapter has gone
+		t.last = &failure{outcome: OutcomeRejected, reason: api.AsError(err).Reason, err: api.AsError(err)}
+		return err
 	case t.last == nil:
-		t.last = &failure{outcome: OutcomeBusy, err: api.AsError(err)}
-		r.s.metrics.shed.WithLabelValues(r.pool, t.last.err.Reason).Inc()
+		e := api.AsError(err)
+		t.last = &failure{outcome: OutcomeBusy, err: e, shed: e.Reason}
 		return err
 	default:
 		if e := api.AsError(err); e.Status == http.StatusTooManyRequests {

@@ -27,6 +27,9 @@ type failure struct {
 	unreached bool
 	// other: it was the other leg that failed, not the replica of the attempt
 	other bool
+	// shed is why the request was refused for want of capacity, as metrics have it; empty:
+	// it was not, or replicas that were asked were busy
+	shed string
 
 	// Either err, or the replica's own answer.
 	err    *api.Error

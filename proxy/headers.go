@@ -189,6 +189,7 @@ func (k keys) of(p *state.PoolSpec) string {
 // debugFields tells a client that asked why its request went where it went.
 func debugFields(h *fasthttp.ResponseHeader, router state.RouterID, p *Pick) {
 	h.Set("x-hearsay-router", string(router))
+	h.Set("x-hearsay-pool", p.Pool)
 	h.Set("x-hearsay-replica", string(p.Replica))
 	h.Set("x-hearsay-policy", p.Policy)
 	h.Set("x-hearsay-matched-tokens", strconv.Itoa(p.MatchedTokens))

@@ -95,7 +95,7 @@ var hopResults = []string{hopHanded, hopShort, hopWhole, hopUnfit, hopNoReplica,
 // count counts what came of a prefill elsewhere.
 func (r *request) count(result string) {
 	r.legs.counted = true
-	r.s.metrics.prefills.WithLabelValues(r.pool, result).Inc()
+	r.s.metrics.prefills.WithLabelValues(r.job.Pool().Spec.Name, result).Inc()
 }
 
 // wholeLeg counts why a request is served by one replica.

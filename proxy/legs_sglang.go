@@ -61,7 +61,7 @@ func (r *request) leadAtOnce() *failure {
 	l.replica, l.rid = p, newName()
 	l.add, l.decode = r.meetAt(p, l.rid), r.call.part()
 
-	r.edit(spec, r.s.core.noUsage.has(p.URL))
+	r.edit(spec, p, r.s.core.noUsage.has(p.URL))
 	r.edits = r.job.legs.body.Rewrite(r.edits, l.add, meetFields...)
 	r.assemble(spec, p, pool)
 	s := &side{decode: l.decode, ticket: r.job.legs.prefill.ticket, done: make(chan struct{})}

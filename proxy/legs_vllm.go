@@ -113,7 +113,7 @@ func (r *request) preparePrefill(p *state.ReplicaView) *failure {
 		add = askMooncake(r.legs.transfer)
 	}
 	body := r.job.legs.body
-	r.edit(spec, true)
+	r.edit(spec, p, true)
 	r.edits = body.Set(r.edits, api.LegStream, "false")
 	r.edits = body.Set(r.edits, api.LegMaxTokens, "1")
 	r.edits = body.Set(r.edits, api.LegMaxCompletionTokens, "1")

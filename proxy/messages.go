@@ -51,21 +51,29 @@ func asChat(p *state.PoolView, body []byte) (*translated, error) {
 	return t, nil
 }
 
-// translate makes a request of Messages one that the pool's replicas understand. The
-// client's body is let go: what was made of it takes its place.
-func (r *request) translate() error {
-	t, err := asChat(r.s.core.store.View().Pool(r.ask.Model), r.body)
-	if t == nil {
+// translate makes a request of Messages one that a pool's replicas understand. The
+// client's body is let go, and what was made of it takes its place, unless it is to be
+// kept: the replicas of another pool may want another translation.
+func (r *request) translate(pool *state.PoolView, keep bool) error {
+	t, err := asChat(pool, r.body)
+	if err != nil {
 		return err
+	}
+	if r.chat = t; t == nil {
+		return nil
 	}
 	t.asked.ID = "msg_" + r.id
 	if r.conn != nil {
-		r.conn.freeBody()
+		if !keep {
+			r.conn.freeBody()
+		}
 		if !r.conn.charge(int64(cap(t.body))) {
 			return r.s.overBudget()
 		}
 	}
-	r.chat, r.body = t, nil
+	if !keep {
+		r.body = nil
+	}
 	return nil
 }
 
@@ -129,7 +137,7 @@ func (a *relay) goodbye() []byte {
 // estimate, where no replica of the pool can be asked. It reports whether the request
 // has been answered.
 func (r *request) countHere() bool {
-	p := r.s.core.store.View().Pool(r.ask.Model)
+	p, _ := r.s.core.store.View().Resolve(r.ask.Model)
 	if p == nil {
 		return false // refused as any other
 	}

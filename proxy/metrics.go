@@ -7,6 +7,7 @@ import (
 
 	"github.com/hearsay-llm/hearsay/proxy/api"
 	"github.com/hearsay-llm/hearsay/routing"
+	"github.com/hearsay-llm/hearsay/state"
 )
 
 // unknownPool is the pool label of requests for models and paths that nobody
@@ -30,6 +31,7 @@ type metrics struct {
 	disconnect *prometheus.CounterVec
 	broken     *prometheus.CounterVec
 	prefills   *prometheus.CounterVec
+	fallbacks  *prometheus.CounterVec
 
 	panics       prometheus.Counter
 	refusedConns prometheus.Counter
@@ -89,6 +91,9 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		prefills: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "hearsay_prefill_hops_total", Help: "Prompts of pools whose replicas serve legs, by what came of prefilling them elsewhere.",
 		}, []string{"pool", "result"}),
+		fallbacks: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "hearsay_fallbacks_total", Help: "Requests sent to another pool in the place of their own, by what was the matter with that.",
+		}, []string{"pool", "to", "reason"}),
 		panics: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "hearsay_panics_total", Help: "Panics contained while serving requests.",
 		}),
@@ -103,7 +108,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	if reg != nil {
 		reg.MustRegister(
 			m.requests, m.duration, m.ttft, m.tpot, m.tokens, m.records, m.pick, m.picks, m.predicted, m.reported,
-			m.ttftError, m.retries, m.shed, m.disconnect, m.broken, m.prefills, m.panics, m.refusedConns,
+			m.ttftError, m.retries, m.shed, m.disconnect, m.broken, m.prefills, m.fallbacks, m.panics, m.refusedConns,
 		)
 	}
 	return m
@@ -132,7 +137,13 @@ var (
 )
 
 // know makes the series of a pool that there is from now on.
-func (m *metrics) know(pool string) {
+func (m *metrics) know(spec *state.PoolSpec) {
+	pool := spec.Name
+	for _, to := range spec.Fallback {
+		for _, reason := range fallbackReasons {
+			m.fallbacks.WithLabelValues(pool, to, reason)
+		}
+	}
 	for _, x := range []struct {
 		of     *prometheus.CounterVec
 		labels []string
@@ -152,9 +163,10 @@ func (m *metrics) forget(pool string) {
 	l := prometheus.Labels{"pool": pool}
 	for _, v := range []interface {
 		DeletePartialMatch(prometheus.Labels) int
-	}{m.requests, m.duration, m.ttft, m.tpot, m.tokens, m.records, m.picks, m.retries, m.shed, m.broken, m.prefills} {
+	}{m.requests, m.duration, m.ttft, m.tpot, m.tokens, m.records, m.picks, m.retries, m.shed, m.broken, m.prefills, m.fallbacks} {
 		v.DeletePartialMatch(l)
 	}
+	m.fallbacks.DeletePartialMatch(prometheus.Labels{"to": pool})
 }
 
 func stack() []byte {

@@ -5,6 +5,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/hearsay-llm/hearsay/state"
 )
 
 // A pool's counters are there, at zero, before anything has happened, and go with it.
@@ -19,17 +21,18 @@ func TestSeriesOfAPoolAreThereBeforeTheyCount(t *testing.T) {
 		return n
 	}
 	before := series("hearsay_shed_total") // what is no pool's
-	m.know("chat")
+	m.know(&state.PoolSpec{Name: "chat", Fallback: []string{"other"}})
 	for name, want := range map[string]int{
 		"hearsay_shed_total": before + len(shedReasons), "hearsay_retries_total": len(retryReasons), "hearsay_picks_total": len(pickReasons),
 		"hearsay_tokens_total": len(tokenTypes), "hearsay_requests_total": 1, "hearsay_time_to_first_token_seconds": 1,
+		"hearsay_fallbacks_total": len(fallbackReasons),
 	} {
 		if n := series(name); n != want {
 			t.Errorf("%s: %d series, want %d", name, n, want)
 		}
 	}
 	m.shed.WithLabelValues("chat", "no_replicas").Inc()
-	m.know("chat")
+	m.know(&state.PoolSpec{Name: "chat", Fallback: []string{"other"}})
 	if v := testutil.ToFloat64(m.shed.WithLabelValues("chat", "no_replicas")); v != 1 {
 		t.Errorf("known again, a counter is %v", v)
 	}

@@ -49,6 +49,7 @@ type Terms struct {
 	Prefill   float64 `json:"prefill"`
 	Attention float64 `json:"attention"`
 	Hop       float64 `json:"hop"`
+	Adapter   float64 `json:"adapter"`
 	KV        float64 `json:"kv"`
 	Busy      float64 `json:"busy"`
 	Eviction  float64 `json:"eviction"`

@@ -42,17 +42,21 @@ type request struct {
 	native bool        // the replica is asked in Anthropic's API
 	chat   *translated // what it is asked instead of a client's message; nil: as the client asks
 
-	ask    api.Request
-	body   []byte // as the client sent it, decoded; nil once an answer is relayed
-	job    *Job
-	call   *call
-	disarm func()
-	x      exchange
-	tries  tries
-	legs   *legs // nil where a replica serves it whole
-	heart  heart
-	phase  phase
-	first  time.Duration // until the first token; 0: none came
+	ask  api.Request
+	body []byte // as the client sent it, decoded; nil once an answer is relayed
+	job  *Job
+	// fallbacks are the pools that are left to be asked in the place of the present one;
+	// fell is why the present one is asked in the place of the request's own.
+	fallbacks []string
+	fell      string
+	call      *call
+	disarm    func()
+	x         exchange
+	tries     tries
+	legs      *legs // nil where a replica serves it whole
+	heart     heart
+	phase     phase
+	first     time.Duration // until the first token; 0: none came
 
 	edits   []api.Edit
 	out     outgoing // as the replica gets it
@@ -131,6 +135,9 @@ func (r *request) end(status int) {
 			p := r.job.Pick()
 			e.Str("model", r.job.Pool().Spec.Model).Str("replica", string(p.Replica)).Int("attempts", r.job.Attempts()).
 				Int("prompt_tokens", p.PromptTokens).Int("hit_tokens", p.MatchedTokens)
+			if r.fell != "" {
+				e.Str("fallback", r.job.Pool().Spec.Name).Str("fallback_reason", r.fell)
+			}
 			if r.used.Source == api.Reported {
 				e.Int("tokens_in", r.used.InputTotal).Int("tokens_out", r.used.Output)
 			}

@@ -74,51 +74,74 @@ func lost(ep api.Endpoint, why string) *api.Error {
 
 // following is where a request has to go that goes on from a response, or asks for it.
 type following struct {
+	pool *state.PoolView // nil for the one of its model
 	only state.ReplicaID // "" for any replica of its pool
 	id   string          // the response's, as the replica knows it; "" where the client's own will do
 }
 
-// follow checks what of a request of Responses is kept elsewhere, and says where it has to
-// go.
-func (c *Core) follow(ask *api.Request) (f following, _ *api.Error) {
-	p := c.store.View().Pool(ask.Model)
-	if p == nil {
-		return f, nil // refused as any other
-	}
+// serveResponses checks that a pool's engines can serve a request of Responses.
+func serveResponses(p *state.PoolView, ask *api.Request) *api.Error {
 	if speaksMessages(p) {
 		e := api.BadRequest("model", "The engine of this model does not speak OpenAI's Responses. Use /v1/messages.")
 		e.Code = "unsupported_api"
-		return f, e
+		return e
 	}
-	shared := sharesStore(p)
-	if ask.Conversation.Present() && !shared {
-		return f, api.BadRequest("conversation", "The engines of this model keep no conversations. Use previous_response_id, or send the whole input.")
+	if ask.Conversation.Present() && !sharesStore(p) {
+		return api.BadRequest("conversation", "The engines of this model keep no conversations. Use previous_response_id, or send the whole input.")
 	}
 	if ask.Background {
 		for _, r := range p.Replicas {
 			if kindOf(&p.Spec, r) == state.EngineLlamaCpp {
-				return f, api.BadRequest("background", "The engines of this model answer nothing in the background.")
+				return api.BadRequest("background", "The engines of this model answer nothing in the background.")
 			}
 		}
 	}
-	if !ask.Previous.Present() || shared {
+	return nil
+}
+
+// follow checks what of a request of Responses is kept elsewhere, and says where it has to
+// go: to a replica of its pool, or of one that was asked in the place of that.
+func (c *Core) follow(ask *api.Request) (f following, _ *api.Error) {
+	v := c.store.View()
+	p, _ := v.Resolve(ask.Model)
+	if p == nil {
+		return f, nil // refused as any other
+	}
+	if e := serveResponses(p, ask); e != nil {
+		return f, e
+	}
+	if !ask.Previous.Present() {
 		return f, nil
 	}
-	id, tag, ok := api.SplitTag(ask.PreviousID)
-	if !ok {
-		if len(p.Replicas) > 1 {
-			return f, lost(ask.Endpoint, goneUnknown)
+	id, tag, tagged := api.SplitTag(ask.PreviousID)
+	if tagged {
+		for _, name := range append([]string{p.Spec.Name}, p.Spec.Fallback...) {
+			q := v.PoolNamed(name)
+			if q == nil || sharesStore(q) {
+				continue
+			}
+			r := ownerIn(q, tag)
+			switch {
+			case r == nil:
+				continue
+			case restarted(r, tag):
+				return f, lost(ask.Endpoint, goneBoot)
+			case q.Spec.Name != p.Spec.Name:
+				f.pool = q
+			}
+			f.only, f.id = r.ID, id
+			return f, nil
 		}
-		return f, nil
 	}
-	r := ownerIn(p, tag)
 	switch {
-	case r == nil:
+	case sharesStore(p):
+		return f, nil
+	case tagged:
 		return f, lost(ask.Endpoint, goneReplica)
-	case restarted(r, tag):
-		return f, lost(ask.Endpoint, goneBoot)
+	case len(p.Replicas) > 1:
+		return f, lost(ask.Endpoint, goneUnknown)
 	}
-	return following{only: r.ID, id: id}, nil
+	return f, nil
 }
 
 // locate finds who keeps a response by its id alone, and the pool that is in.

@@ -180,23 +180,34 @@ type modelInfo struct {
 	Object  string `json:"object"`
 	Created int64  `json:"created"`
 	OwnedBy string `json:"owned_by"`
+	// Of an adapter: itself, as vLLM has its place here, and its model.
+	Root   string `json:"root,omitempty"`
+	Parent string `json:"parent,omitempty"`
 }
 
-// models lists the pools' public names, or shows one of them. A pool without
-// replicas is listed too: it will be served when it has one.
+// models lists the pools' public names and the adapters that their replicas list, or
+// shows one of them. A pool without replicas is listed too: it will be served when it
+// has one.
 func (s *Server) models(path string, r *request) {
 	created := s.core.started.Unix()
-	info := func(id string) modelInfo {
-		return modelInfo{ID: id, Object: "model", Created: created, OwnedBy: "hearsay"}
+	info := func(id, parent string) modelInfo {
+		m := modelInfo{ID: id, Object: "model", Created: created, OwnedBy: "hearsay"}
+		if parent != "" {
+			m.Root, m.Parent = id, parent
+		}
+		return m
 	}
 	v := s.core.store.View()
 	if id := strings.TrimPrefix(strings.TrimPrefix(path, "/v1/models"), "/"); id != "" {
-		p := v.Pool(id)
-		if p == nil {
+		p, adapter := v.Resolve(id)
+		switch {
+		case p == nil:
 			r.fail(api.ModelNotFound(id))
-			return
+		case adapter != "":
+			r.answerJSON(http.StatusOK, info(id, p.Spec.Model))
+		default:
+			r.answerJSON(http.StatusOK, info(id, ""))
 		}
-		r.answerJSON(http.StatusOK, info(id))
 		return
 	}
 	list := struct {
@@ -208,7 +219,15 @@ func (s *Server) models(path string, r *request) {
 		for _, id := range append([]string{p.Spec.Model}, p.Spec.Aliases...) {
 			if id != "" && !seen[id] {
 				seen[id] = true
-				list.Data = append(list.Data, info(id))
+				list.Data = append(list.Data, info(id, ""))
+			}
+		}
+	}
+	for _, p := range v.Pools {
+		for _, id := range p.Adapters() {
+			if of, adapter := v.Resolve(id); of == p && adapter != "" && !seen[id] {
+				seen[id] = true
+				list.Data = append(list.Data, info(id, p.Spec.Model))
 			}
 		}
 	}

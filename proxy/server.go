@@ -65,7 +65,7 @@ func New(cfg Config) (*Server, error) {
 		calls:   make(map[*call]struct{}),
 	}
 	for _, p := range cfg.Core.Store.View().Pools {
-		s.metrics.know(p.Spec.Name)
+		s.metrics.know(&p.Spec)
 	}
 	s.core = newCore(cfg.Core, s.limits.Picks, s.metrics)
 	s.up = newConnPools(&s.cfg)
@@ -318,7 +318,7 @@ func (s *Server) sweep(ctx context.Context) {
 			}
 			for _, p := range v.Pools {
 				if _, old := known[p.Spec.Name]; !old {
-					s.metrics.know(p.Spec.Name)
+					s.metrics.know(&p.Spec)
 				}
 				known[p.Spec.Name] = true
 			}

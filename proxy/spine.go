@@ -5,6 +5,7 @@ import (
 	"io"
 	"net/http"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/valyala/fasthttp"
@@ -50,28 +51,26 @@ func (r *request) admit(ep api.Endpoint) bool {
 
 	var err error
 	if ep == api.Messages {
-		err = r.translate()
+		pool, _ := r.s.core.store.View().Resolve(r.ask.Model)
+		err = r.translate(pool, pool != nil && len(pool.Spec.Fallback) > 0)
 	}
-	if err != nil {
-		r.fail(api.AsError(err))
-		return false
+	if err == nil {
+		r.job, err = r.enter(r.following.pool)
 	}
-	r.native = r.chat == nil && ep.Shape() == api.Anthropic
-	asked, body := r.sent()
-	r.job, err = r.s.core.Admit(&Ask{ID: r.id, Request: asked, Body: body, Session: string(h.Peek("X-Session-Id")), Only: r.following.only})
 	if err != nil {
 		r.fail(api.AsError(err))
 		return false
 	}
 	r.pool = r.job.Pool().Spec.Name
+	if ep != api.Stored && !r.ask.Continues() {
+		r.fallbacks = r.job.Pool().Spec.Fallback
+	}
 	if err := r.arm(); err != nil {
 		r.fail(shuttingDown())
 		return false
 	}
 	r.call.end = r.began.Add(orDefault(r.job.Pool().Spec.TotalTimeout, defaultTotal))
-	if t := r.job.legs; t != nil && t.body != nil {
-		r.legs = &legs{}
-	}
+	r.takeLegs()
 	if r.hears() {
 		r.heart.gone = r.call.cancel
 		r.heart.every = r.job.Pool().Spec.Heartbeat
@@ -90,6 +89,23 @@ func (r *request) take(ep api.Endpoint) (fault *api.Error) {
 	}
 	r.following, fault = r.s.core.follow(&r.ask)
 	return fault
+}
+
+// enter admits the request to a pool, nil for the one of its model.
+func (r *request) enter(pool *state.PoolView) (*Job, error) {
+	r.native = r.chat == nil && r.ask.Endpoint.Shape() == api.Anthropic
+	asked, body := r.sent()
+	return r.s.core.Admit(&Ask{
+		ID: r.id, Request: asked, Body: body, Session: string(r.ctx.Request.Header.Peek("X-Session-Id")),
+		Pool: pool, Only: r.following.only,
+	})
+}
+
+// takeLegs notes whether the job may be served in two legs.
+func (r *request) takeLegs() {
+	if r.legs = nil; r.job.legs != nil && r.job.legs.body != nil {
+		r.legs = &legs{}
+	}
 }
 
 // Time limits of pools that set none.
@@ -141,7 +157,7 @@ func (r *request) fields(dst []byte, spec *state.PoolSpec, replica *state.Replic
 
 // prepare makes the exchange with a replica, and what is sent to it.
 func (r *request) prepare(spec *state.PoolSpec, replica *state.ReplicaView, pool *connPool, bare bool) {
-	r.edit(spec, bare)
+	r.edit(spec, replica, bare)
 	r.addRank(spec, replica)
 	if r.legs != nil {
 		r.editLegs()
@@ -174,12 +190,27 @@ func (r *request) assemble(spec *state.PoolSpec, replica *state.ReplicaView, poo
 // event stream, whose length no head gives.
 func (r *request) hears() bool { return r.ask.Stream && r.ctx.Request.Header.IsHTTP11() }
 
+// upstreamName is what a replica calls the model that is asked for. An adapter has one
+// name everywhere, but SGLang takes it for one only behind its model's, which has no
+// colon, and answers any other name as the model itself.
+func (r *request) upstreamName(spec *state.PoolSpec, replica *state.ReplicaView) string {
+	adapter := r.job.Adapter()
+	switch {
+	case adapter == "":
+		return spec.UpstreamName()
+	case kindOf(spec, replica) == state.EngineSGLang:
+		model, _, _ := strings.Cut(spec.UpstreamName(), ":")
+		return model + ":" + adapter
+	}
+	return adapter
+}
+
 // edit notes what a replica must see differently; a bare body does not ask for
 // usage.
-func (r *request) edit(spec *state.PoolSpec, bare bool) {
+func (r *request) edit(spec *state.PoolSpec, replica *state.ReplicaView, bare bool) {
 	r.edits, r.usage, r.shown = r.edits[:0], false, ""
 	ask, _ := r.sent()
-	if name := spec.UpstreamName(); name != ask.Model {
+	if name := r.upstreamName(spec, replica); name != ask.Model {
 		r.edits = ask.RenameModel(r.edits, name)
 		r.shown = string(scan.AppendQuoted(nil, ask.Model))
 	}
@@ -299,7 +330,10 @@ func (r *request) verdict(f *failure) *api.Error {
 	case cause != nil:
 		return shuttingDown()
 	}
-	if f.outcome == OutcomeBusy && r.job.Attempts() > 0 {
+	switch {
+	case f.shed != "":
+		r.s.metrics.shed.WithLabelValues(r.pool, f.shed).Inc()
+	case f.outcome == OutcomeBusy && r.job.Attempts() > 0:
 		r.s.metrics.shed.WithLabelValues(r.pool, "replicas_busy").Inc()
 	}
 	if f.err != nil && f.outcome == OutcomeBusy && f.wait > 0 {

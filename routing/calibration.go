@@ -29,6 +29,7 @@ type Sample struct {
 	ViewAge   time.Duration // age of the oldest rows that the pick went by
 	Retried   bool          // not the first attempt
 	Restarted bool          // the replica restarted meanwhile
+	Loads     bool          // it had to load an adapter first
 }
 
 // maxViewAge is the age of the oldest rows past which a sample's queue is unknown.
@@ -129,12 +130,12 @@ func (c *Calibration) Forget(slot state.Slot, id state.ReplicaID) {
 }
 
 // Observe takes a sample. Those that say nothing of the replica's speed are
-// skipped, and counted: retried ones, those across a restart, and those whose pick
-// went by old load. It reports whether the sample was taken.
+// skipped, and counted: retried ones, those across a restart, those that waited for an
+// adapter, and those whose pick went by old load. It reports whether the sample was taken.
 func (c *Calibration) Observe(s Sample) bool {
 	ttft := s.TTFT > 0 && s.ViewAge <= maxViewAge
 	itl := s.ITL > 0 && s.ITLBatch >= 1
-	if s.Retried || s.Restarted || (!ttft && !itl) {
+	if s.Retried || s.Restarted || s.Loads || (!ttft && !itl) {
 		c.skipped.Add(1)
 		return false
 	}

@@ -65,7 +65,7 @@ func (p *Picker) exclude(req *Request, r *state.ReplicaView, w *state.Weight, pa
 		return ExcludedEjected
 	case w.Trial && !panicking && w.Trials.Left() == 0:
 		return ExcludedTrial
-	case listed && !slices.Contains(r.Reading.Adapters, req.Adapter):
+	case listed && !r.ListsAdapter(req.Adapter):
 		return ExcludedAdapter
 	case r.Reading.Loading && now.Sub(r.ReadingAt) < loadingUseful:
 		return ExcludedLoading
@@ -127,18 +127,4 @@ func unreachable(r *state.ReplicaView, now time.Time) bool {
 		return false
 	}
 	return r.Cell.Load().Prefill > 0
-}
-
-// adapterListed reports whether a fresh reading of any replica lists the adapter:
-// then only those that list it can serve it.
-func adapterListed(pool *state.PoolView, adapter string, now time.Time) bool {
-	if adapter == "" {
-		return false
-	}
-	for _, r := range pool.Replicas {
-		if now.Sub(r.ReadingAt) < loadingUseful && slices.Contains(r.Reading.Adapters, adapter) {
-			return true
-		}
-	}
-	return false
 }

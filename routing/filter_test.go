@@ -127,12 +127,12 @@ func TestWhoIsEligible(t *testing.T) {
 	})
 	f("others list the adapter", routing.ExcludedAdapter, func(w *world, r *routing.Request) {
 		r.Adapter = "a1"
-		w.read(0, func(r *state.Reading) { r.Adapters = []string{"base"} })
-		w.read(1, func(r *state.Reading) { r.Adapters = []string{"base", "a1"} })
+		w.read(0, func(r *state.Reading) { adapters(r, "base") })
+		w.read(1, func(r *state.Reading) { adapters(r, "a1", "base") })
 	})
 	f("it lists the adapter", "", func(w *world, r *routing.Request) {
 		r.Adapter = "a1"
-		w.read(0, func(r *state.Reading) { r.Adapters = []string{"base", "a1"} })
+		w.read(0, func(r *state.Reading) { adapters(r, "a1", "base") })
 	})
 	f("nobody lists adapters", "", func(_ *world, r *routing.Request) { r.Adapter = "a1" })
 	f("one more stream breaks the ITL objective", routing.ExcludedITL, func(w *world, _ *routing.Request) {
@@ -306,4 +306,9 @@ func TestOnlyOneCanServe(t *testing.T) {
 	f("ejected", routing.ExcludedEjected, func(w *world, _ *routing.Request) {
 		w.weigh(map[int]state.Weight{2: {Ejected: true, Slow: 1}}, false)
 	})
+}
+
+// adapters makes a reading one of an engine that lists these, in order.
+func adapters(r *state.Reading, names ...string) {
+	r.Adapters, r.AdaptersSum = names, state.SumAdapters(names)
 }

@@ -182,7 +182,7 @@ func resize[T any](s []T, n int) []T {
 // filter scores all, marks who can't be picked and lists the others in c.order.
 func (p *Picker) filter(c *Choice, req *Request, v *state.View, now time.Time) {
 	panicking := v.Weights.Pools[req.Pool.Spec.Name].Panic
-	listed := adapterListed(req.Pool, req.Adapter, now)
+	listed := req.Adapter != "" && req.Pool.ListsAdapter(req.Adapter) // then only those that do can serve it
 	for i := range c.Candidates {
 		cand := &c.Candidates[i]
 		w := v.Weights.For(cand.Replica)

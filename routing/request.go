@@ -59,6 +59,7 @@ type Terms struct {
 	Prefill   float64 // prefill of this prompt's uncached part
 	Attention float64 // its attention to the whole prompt
 	Hop       float64 // the prefill of this prompt elsewhere and its way here, instead of the two before
+	Adapter   float64 // load of an adapter that is not there, and the wait for a slot
 	KV        float64 // wait for KV space
 	Busy      float64 // rest of a back-off the replica asked for
 	Eviction  float64 // price of one more copy of the uncached part: it evicts something
@@ -68,7 +69,7 @@ type Terms struct {
 
 // TTFT is the predicted time to first token in milliseconds.
 func (t *Terms) TTFT() float64 {
-	return t.Fixed + t.Queue + t.Prefill + t.Attention + t.Hop + t.KV + t.Busy
+	return t.Fixed + t.Queue + t.Prefill + t.Attention + t.Hop + t.Adapter + t.KV + t.Busy
 }
 
 // Score is TTFT plus what the request costs others; lower is better.
@@ -127,6 +128,7 @@ func (c *Choice) Sample() Sample {
 		Replica: c.Replica.ID, Slot: c.Replica.Slot, Pool: c.Replica.Pool,
 		UncachedTokens: c.PromptTokens - c.MatchedTokens, PromptTokens: c.PromptTokens,
 		QueueTokens: t.QueueTokens(), Decode: t.Decode, ViewAge: c.viewAge,
+		Loads: t.Adapter > 0,
 	}
 }
 

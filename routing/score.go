@@ -78,6 +78,9 @@ func (p *Picker) score(c *Choice, i int, req *Request, now time.Time) {
 	if req.Hop.Offered && cand.Replica.Role == state.RoleDecode {
 		p.hop(cand, req, u)
 	}
+	if req.Adapter != "" {
+		t.Adapter = adapterWait(cand.Replica, req.Adapter, par, t, float64(c.ExpectedOutput))
+	}
 	if s.kvFull {
 		t.KV = kvWait(&cand.Replica.Reading, t, u, par, float64(c.ExpectedOutput))
 	}

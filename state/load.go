@@ -107,7 +107,20 @@ type Reading struct {
 	WaitingUncached float64
 	Queries, Hits   float64 // prefix cache counters in tokens, cumulative
 	Processed       float64 // prompt tokens since the process began, cumulative
-	Adapters        []string
+	// Adapters are the LoRA adapters of its pool's model that the engine lists, sorted,
+	// each once; AdaptersSum is SumAdapters of them, 0 where they are not known. Between
+	// routers a list that did not change travels as its sum alone: then there are none
+	// and the sum is of another list.
+	Adapters    []string
+	AdaptersSum uint64
+	// AdapterParents are what the Adapters' parents are called, as an engine lists both;
+	// nil once only those of the pool's model are left.
+	AdapterParents []string
+	// AdaptersRunning are those of requests that run, AdaptersWaiting of those that wait,
+	// and AdapterSlots how many may run at a time; 0: the engine tells nothing of it.
+	AdaptersRunning []string
+	AdaptersWaiting []string
+	AdapterSlots    int
 	// Models are the names that the engine serves, adapters' included; none where it
 	// is not known or any name will do. To other routers readings carry some of them, and
 	// only of an engine that does not serve its pool's model.

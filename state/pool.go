@@ -49,6 +49,7 @@ type PoolSpec struct {
 	Model         string   // as clients name it
 	Aliases       []string // further names clients may use
 	UpstreamModel string   // as the engine names it; empty = Model
+	Fallback      []string // names of the pools that are asked in its place, in order
 	Engine        EngineKind
 	Policy        string // routing policy name
 	Isolation     string // none | tenant
@@ -101,8 +102,15 @@ func (p *PoolSpec) WrongModel(r *Reading) string {
 	case len(r.Models) == 0:
 		return fmt.Sprintf("does not serve %q", name)
 	}
-	return fmt.Sprintf("does not serve %q, it serves %s", name, strings.Join(r.Models, ", "))
+	some, more := r.Models, ""
+	if len(some) > maxToldModels {
+		some, more = some[:maxToldModels], ", ..."
+	}
+	return fmt.Sprintf("does not serve %q, it serves %s%s", name, strings.Join(some, ", "), more)
 }
+
+// maxToldModels bounds the models that are named to people.
+const maxToldModels = 8
 
 // Source says who told us that a replica exists.
 type Source string

@@ -21,6 +21,10 @@ type entry struct {
 	downSince             time.Time
 	downReaders           []RouterID
 
+	adapters    []string // as last told; Views share it
+	adaptersSum uint64
+	loaded      []string // adapters, the one seen last first; Views share it
+
 	others Load         // sum of rows
 	failed uint32       // sum of rows
 	past   history      // of others
@@ -33,9 +37,10 @@ type entry struct {
 
 // pending is what changed since the last View.
 type pending struct {
-	listing bool     // pools, replicas or facts: everything is made anew
-	header  bool     // routers, weights
-	entries []*entry // these replicas
+	listing  bool     // pools, replicas or facts: everything is made anew
+	header   bool     // routers, weights
+	adapters bool     // what some replica lists
+	entries  []*entry // these replicas
 }
 
 // mark notes that a replica changed.
@@ -121,12 +126,17 @@ func (s *Store) publish() {
 	} else {
 		s.publishChanged(v, s.view.Load())
 	}
+	if p.listing || p.adapters {
+		v.adapters = s.indexAdapters(v)
+	} else {
+		v.adapters = s.view.Load().adapters
+	}
 	s.publishRouters(v)
 	for i, e := range p.entries {
 		e.marked = false
 		p.entries[i] = nil
 	}
-	p.listing, p.header, p.entries = false, false, p.entries[:0]
+	p.listing, p.header, p.adapters, p.entries = false, false, false, p.entries[:0]
 	s.view.Store(v)
 }
 
@@ -230,6 +240,7 @@ func (s *Store) replicaView(e *entry) *ReplicaView {
 	rv := &ReplicaView{
 		Replica: e.replica, Slot: e.slot, Cell: e.cell, Others: e.others,
 		Reading: e.reading, ReadingAt: e.readingAt, AskedAt: e.askedAt, KnownAtReading: e.knownOwn.Add(e.knownOthers),
+		Adapters: e.adapters, AdaptersSum: e.adaptersSum, Loaded: e.loaded,
 		AddedAt: e.addedAt, DownSince: e.downSince, DownReaders: len(e.downReaders),
 		OthersFailures: e.failed, rows: e.rows,
 	}

@@ -37,6 +37,9 @@ func (s *Store) ApplyReading(r Reading) (news bool) {
 		if missed && e.reading.OK && t.Sub(e.readingAt) < ReadingUseful {
 			return
 		}
+		if e.noteAdapters(&r) {
+			s.pending.adapters = true
+		}
 		e.reading, e.readingAt = r.sane(), t
 		// Own load is exact at any instant; others' rows come late, so the most they
 		// said until a little after the reading was there at the engine. Too much

@@ -18,6 +18,8 @@ type View struct {
 	Facts   *Facts       // never nil
 	Weights *Weights     // never nil; written by the balance loop
 	index   *viewIndex
+
+	adapters map[string]int32 // adapter -> index in Pools
 }
 
 // viewIndex finds things in the Views of one listing.
@@ -48,9 +50,15 @@ type ReplicaView struct {
 	// KnownAtReading is the load all routers' rows (own included) summed to when
 	// the reading was taken. Engine figures above it are foreign load.
 	KnownAtReading Load
-	Draining       bool
-	DrainReason    string
-	AddedAt        time.Time // when this router first saw the replica
+	// Adapters are the LoRA adapters of its model that its engine listed last, sorted,
+	// however long ago that was; AdaptersSum is their sum, 0 while nothing was told.
+	// Loaded are those that are likely in its slots, the one seen last first.
+	Adapters    []string
+	AdaptersSum uint64
+	Loaded      []string
+	Draining    bool
+	DrainReason string
+	AddedAt     time.Time // when this router first saw the replica
 	// DownSince is when readings began to find the replica unreachable, none
 	// having succeeded since; zero otherwise. Readers counts who found it so.
 	DownSince   time.Time
@@ -111,6 +119,15 @@ func (v *View) Pool(model string) *PoolView {
 		return v.Pools[i]
 	}
 	return nil
+}
+
+// PoolNamed finds a pool by its own name, or nil.
+func (v *View) PoolNamed(name string) *PoolView {
+	i, ok := slices.BinarySearchFunc(v.Pools, name, func(p *PoolView, name string) int { return strings.Compare(p.Spec.Name, name) })
+	if !ok {
+		return nil
+	}
+	return v.Pools[i]
 }
 
 // Replica finds a replica by id, or nil. The id of a process with several ranks

@@ -261,6 +261,9 @@ func (g *Gossip) takeReadings(list []state.Reading, in *inbound) {
 		}
 		g.mu.Lock()
 		if g.wanting(r.At.Boot, in.from, in.at) {
+			if x := g.store.View().Replica(r.Replica); x != nil && x.AdaptersSum == r.AdaptersSum {
+				r.Adapters = x.Adapters // only its sum may have come; whoever gets it from here may lack the list
+			}
 			g.keepReading(reading{Reading: r, from: in.from})
 			g.wake()
 		}

@@ -37,6 +37,7 @@ type outbox struct {
 	snapshotAt          time.Time
 	taken               *snapshot // the last one made
 	teacher             teacher
+	adapters            map[state.ReplicaID]toldAdapters
 
 	followed uint64                  // changes of members and streams that were acted on
 	wanted   map[state.RouterID]bool // should have a stream; guarded by Gossip.mu

@@ -270,6 +270,10 @@ func (g *Gossip) readings(now time.Time) {
 	fresh := g.fresh
 	g.fresh = map[state.ReplicaID]reading{}
 	g.mu.Unlock()
+	for id, r := range fresh {
+		g.out.thin(&r.Reading, now)
+		fresh[id] = r
+	}
 	for _, p := range g.streams() {
 		var list []state.Reading
 		for _, r := range fresh {
@@ -282,4 +286,31 @@ func (g *Gossip) readings(now time.Time) {
 			g.send(p.id, wire.KindReadings, g.out.buf)
 		}
 	}
+}
+
+// adaptersEvery is how often a list of adapters that does not change is told whole: to
+// those who came meanwhile, or missed it.
+const adaptersEvery = 2 * time.Second
+
+// toldAdapters is a list of adapters as the others were told it last.
+type toldAdapters struct {
+	sum uint64
+	at  time.Time
+}
+
+// thin takes the list of adapters out of a reading whose list has been told a moment
+// ago: its sum is enough for those who have it.
+func (o *outbox) thin(r *state.Reading, now time.Time) {
+	if !r.ListsAdapters() {
+		delete(o.adapters, r.Replica)
+		return
+	}
+	if t := o.adapters[r.Replica]; t.sum == r.AdaptersSum && now.Sub(t.at) < adaptersEvery {
+		r.Adapters = nil
+		return
+	}
+	if o.adapters == nil || len(o.adapters) >= maxFresh {
+		o.adapters = map[state.ReplicaID]toldAdapters{}
+	}
+	o.adapters[r.Replica] = toldAdapters{r.AdaptersSum, now}
 }

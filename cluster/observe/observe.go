@@ -217,6 +217,7 @@ func (l *Loop) read(ctx context.Context, url string, ranks []state.Replica) {
 	for _, r := range list {
 		r.Reader, r.At = l.cfg.Self, stamp
 		r.WrongModel, _ = l.wrongModel(&r)
+		l.adapters(&r)
 		if l.store.ApplyReading(r) {
 			l.Note(r, now)
 			l.publish(r)
@@ -329,4 +330,22 @@ func (l *Loop) pool(id state.ReplicaID) *state.PoolSpec {
 		}
 	}
 	return nil
+}
+
+// adapters leaves those adapters in a reading that are of its pool's model. That there
+// are none is told only where some were known.
+func (l *Loop) adapters(r *state.Reading) {
+	if r.AdaptersSum == 0 {
+		return
+	}
+	spec, x := l.pool(r.Replica), l.store.View().Replica(r.Replica)
+	if spec == nil || x == nil {
+		r.Adapters, r.AdapterParents, r.AdaptersSum = nil, nil, 0
+		return
+	}
+	r.Adapters = spec.AdaptersOf(r)
+	r.AdapterParents = nil
+	if r.AdaptersSum = state.SumAdapters(r.Adapters); len(r.Adapters) == 0 && x.AdaptersSum == 0 {
+		r.AdaptersSum = 0
+	}
 }

@@ -79,6 +79,8 @@ kind none. Kinds:
 	f.StringVar((*string)(&cfg.Kind), "engine", string(cfg.Kind), "engine to speak like: vllm, sglang, llamacpp or anthropic")
 	f.StringVar(&cfg.Model, "model", cfg.Model, "model name")
 	f.StringSliceVar(&cfg.Adapters, "adapters", nil, "LoRA adapters served beside the model")
+	f.IntVar(&cfg.MaxLoRAs, "max-loras", 0, "most adapters in a batch, and loaded; 0 = no bound")
+	f.DurationVar(&cfg.AdapterLoad, "adapter-load", cfg.AdapterLoad, "what loading an adapter takes")
 	f.StringVar(&cfg.Profile, "profile", cfg.Profile, "timing: "+strings.Join(enginesim.ProfileNames(), ", ")+" or simple")
 	f.Float64Var(&cfg.Speed, "speed", cfg.Speed, "times faster than the profile")
 	f.IntVar(&cfg.KVTokens, "kv-tokens", cfg.KVTokens, "KV cache size, tokens")

@@ -56,6 +56,7 @@ var (
 		{"prefill", "prefill ms"},
 		{"attention", "attention ms"},
 		{"hop", "hop ms"},
+		{"adapter", "adapter ms"},
 		{"kv", "kv ms"},
 		{"busy", "busy ms"},
 		{"eviction", "eviction ms"},

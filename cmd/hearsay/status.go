@@ -264,7 +264,7 @@ docs/operate.md.`,
 			}
 			return show(cmd, a, path, &list, func(w io.Writer) error {
 				t := newTable("replica", "pool", "engine", "state", "in flight", "own", "foreign", "queued tok", "running", "waiting", "kv", "capacity", "sketch tok", "c_eff", "rho", "reading", "reason").
-					wide(a.output, "role", "source", "url", "reader", "entries", "horizon", "sketch mem", "trust", "prefill tok/s", "first ms", "itl ms", "samples")
+					wide(a.output, "role", "source", "url", "reader", "entries", "horizon", "sketch mem", "trust", "prefill tok/s", "first ms", "itl ms", "samples", "adapters")
 				for _, r := range list {
 					rho := "?" // nothing was reported yet
 					if r.Sketch.Samples > 0 {
@@ -274,7 +274,7 @@ docs/operate.md.`,
 						count(r.Running), count(r.Waiting), percent(r.KVUsage), count(r.Capacity),
 						count(r.Sketch.LiveTokens), unlessZero(r.Sketch.CEff, count), rho, millis(r.ReadingMS), cmp.Or(r.Trouble, r.Reason),
 						r.Role, r.Source, r.URL, r.ReaderName, r.Sketch.Entries, millis(1e3*r.Sketch.HorizonS), size(float64(r.Sketch.Bytes)),
-						fmt.Sprintf("%.2f", r.Sketch.Trust), count(r.Speed.PrefillRate), fmt.Sprintf("%.1f", r.Speed.FixedMS), fmt.Sprintf("%.1f", r.Speed.ITLMS), r.Speed.Samples)
+						fmt.Sprintf("%.2f", r.Sketch.Trust), count(r.Speed.PrefillRate), fmt.Sprintf("%.1f", r.Speed.FixedMS), fmt.Sprintf("%.1f", r.Speed.ITLMS), r.Speed.Samples, adapters(&r))
 				}
 				return t.write(w)
 			})
@@ -283,6 +283,17 @@ docs/operate.md.`,
 	a.addOutput(cmd)
 	cmd.Flags().StringVar(&pool, "pool", "", "only this pool's replicas")
 	return cmd
+}
+
+// adapters are the LoRA adapters of a replica, those in its slots marked.
+func adapters(r *console.Replica) string {
+	list := slices.Clone(r.Adapters)
+	for i, a := range list {
+		if slices.Contains(r.Loaded, a) {
+			list[i] += "*"
+		}
+	}
+	return strings.Join(list, ",")
 }
 
 // replicaName is a replica's id, and where it is if the id does not say so.
@@ -299,7 +310,8 @@ func newModels() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "models", Short: "The model names clients may use", Args: positional,
 		Long: `models shows the names a client may give as "model": each pool's model, and its aliases
-(pools[].aliases in the configuration), which lead to the same replicas.`,
+(pools[].aliases in the configuration), which lead to the same replicas; and the LoRA
+adapters that replicas list, which lead to those that do.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var list []console.Model
 			return show(cmd, a, "models", &list, func(w io.Writer) error {
@@ -308,6 +320,8 @@ func newModels() *cobra.Command {
 					kind := "model"
 					if m.Alias {
 						kind = "alias"
+					} else if m.Parent != "" {
+						kind = "adapter of " + m.Parent
 					}
 					t.row(m.Name, m.Pool, kind)
 				}

@@ -81,6 +81,7 @@ type PoolConfig struct {
 	Model         string          `yaml:"model"`
 	Aliases       []string        `yaml:"aliases"`
 	UpstreamModel string          `yaml:"upstream_model"`
+	Fallback      []string        `yaml:"fallback"` // names of the pools that are asked where this one can't serve
 	Engine        string          `yaml:"engine"`
 	Policy        string          `yaml:"policy"`
 	Replicas      []ReplicaConfig `yaml:"replicas"`
@@ -212,7 +213,7 @@ func (p *PoolConfig) setDefaults() {
 // Spec is the pool as the rest of the node knows it.
 func (p *PoolConfig) Spec() state.PoolSpec {
 	return state.PoolSpec{
-		Name: p.Name, Model: p.Model, Aliases: p.Aliases, UpstreamModel: p.UpstreamModel,
+		Name: p.Name, Model: p.Model, Aliases: p.Aliases, UpstreamModel: p.UpstreamModel, Fallback: p.Fallback,
 		Engine: state.EngineKind(p.Engine), Policy: p.Policy, APIKeyEnv: p.APIKeyEnv, DPRanks: p.DPRanks, KVConnector: p.KVConnector,
 		SLOTTFT: p.SLO.TTFT, SLOITL: p.SLO.ITL,
 		ConnectTimeout: p.Timeouts.Connect, FirstByteTimeout: p.Timeouts.FirstByte,

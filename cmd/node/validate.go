@@ -90,6 +90,7 @@ func (c *Config) validate(v *faults) {
 		c.Pools[i].validate(v, fmt.Sprintf("pools[%d]", i))
 	}
 	c.unique(v)
+	c.fallbacks(v)
 	walk(reflect.ValueOf(c).Elem(), "", func(key string, x reflect.Value) {
 		if d, ok := x.Interface().(time.Duration); ok && d < 0 {
 			v.add(key, "is %v: a time is not negative", d)

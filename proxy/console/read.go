@@ -187,7 +187,7 @@ func (s *Server) replicasOf(pool string) []Replica {
 				Running: r.Reading.Running, Waiting: r.Reading.Waiting, KVUsage: r.Reading.KVUsage,
 				Capacity: r.Reading.Capacity, ReadingMS: -1,
 				Reader: string(r.Reading.Reader), ReaderName: known.of(string(r.Reading.Reader)),
-				Sketch: s.node.Sketch(r.ID), Speed: s.node.Speed(r.ID), Adapters: r.Reading.Adapters,
+				Sketch: s.node.Sketch(r.ID), Speed: s.node.Speed(r.ID), Adapters: r.Adapters, Loaded: r.Loaded,
 			}
 			if r.Reading.Kind != "" {
 				row.Engine = string(r.Reading.Kind)
@@ -208,10 +208,18 @@ func (s *Server) replicasOf(pool string) []Replica {
 
 func (s *Server) models(w http.ResponseWriter, _ *http.Request) {
 	out := []Model{}
-	for _, p := range s.node.View().Pools {
+	v := s.node.View()
+	for _, p := range v.Pools {
 		out = append(out, Model{Name: p.Spec.Model, Pool: p.Spec.Name})
 		for _, a := range p.Spec.Aliases {
 			out = append(out, Model{Name: a, Pool: p.Spec.Name, Alias: true})
+		}
+	}
+	for _, p := range v.Pools {
+		for _, a := range p.Adapters() {
+			if of, adapter := v.Resolve(a); of == p && adapter != "" {
+				out = append(out, Model{Name: a, Pool: p.Spec.Name, Parent: p.Spec.Model})
+			}
 		}
 	}
 	respond(w, http.StatusOK, out)

@@ -166,7 +166,8 @@ type Replica struct {
 	ReaderName string   `json:"reader_name"`
 	Sketch     Sketch   `json:"sketch"`
 	Speed      Speed    `json:"speed"`
-	Adapters   []string `json:"adapters,omitempty"`
+	Adapters   []string `json:"adapters,omitempty"`        // LoRA adapters that its engine lists
+	Loaded     []string `json:"loaded_adapters,omitempty"` // those likely in its slots, the one seen last first
 }
 
 // Decision is one entry of `hearsay scale log`.
@@ -190,9 +191,10 @@ type Decision struct {
 
 // Model is one name clients may use.
 type Model struct {
-	Name  string `json:"name"`
-	Pool  string `json:"pool"`
-	Alias bool   `json:"alias"`
+	Name   string `json:"name"`
+	Pool   string `json:"pool"`
+	Alias  bool   `json:"alias"`
+	Parent string `json:"parent,omitempty"` // of an adapter: its pool's model
 }
 
 // Done answers a write that was committed: routers whose facts are at Index or later

@@ -44,6 +44,9 @@ type dialect struct {
 // serve together (several API servers) have none.
 const startTime = "process_start_time_seconds"
 
+// loraInfo is vLLM's metric of adapters in use.
+const loraInfo = "vllm:lora_requests_info"
+
 var vllmDialect = dialect{rank: "engine", families: map[string]family{
 	"vllm:num_requests_running":           {running, 0},
 	"vllm:num_requests_waiting":           {waiting, 0},
@@ -57,7 +60,7 @@ var vllmDialect = dialect{rank: "engine", families: map[string]family{
 	"vllm:gpu_prefix_cache_hits_total":    {hits, 2},
 	"vllm:prompt_tokens_total":            {processed, 0},
 	"vllm:cache_config_info":              {cacheConfig, 0},
-	"vllm:lora_requests_info":             {lora, 0},
+	loraInfo:                              {lora, 0},
 	startTime:                             {started, 0},
 }}
 
@@ -119,11 +122,11 @@ func (t *tally) mean() float64 {
 
 // tallies is what an exposition says of one rank, or of all.
 type tallies struct {
-	of       [figures]tally
-	block    float64 // tokens; 0 = unknown
-	blocks   float64 // tokens in all blocks
-	adapters []string
-	newest   float64 // time of adapters
+	of     [figures]tally
+	block  float64 // tokens; 0 = unknown
+	blocks float64 // tokens in all blocks
+	lora   slots
+	newest float64 // time of lora
 }
 
 var errNoMetric = errors.New("no known metric")
@@ -177,17 +180,27 @@ func (t *tallies) take(f family, s *sample) {
 		}
 	case lora:
 		if s.value >= t.newest { // the newest series is the present one
-			t.newest, t.adapters = s.value, adapters(s.label("running_lora_adapters"))
+			t.newest, t.lora = s.value, slots{
+				running: adapters(s.label("running_lora_adapters")), waiting: adapters(s.label("waiting_lora_adapters")),
+			}
+			if n, err := strconv.Atoi(string(s.label("max_lora"))); err == nil && n > 0 && n < maxFigure {
+				t.lora.most = n
+			}
 		}
 	default:
 		t.of[f.figure].add(f.age, s.value)
 	}
 }
 
-func adapters(list []byte) []string {
-	out := []string{} // listed, though none may run
+// slots are an engine's adapters in use.
+type slots struct {
+	running, waiting []string
+	most             int // that may run at a time; 0 = unknown
+}
+
+func adapters(list []byte) (out []string) {
 	for name := range strings.SplitSeq(string(list), ",") {
-		if name = strings.TrimSpace(name); name != "" && !slices.Contains(out, name) {
+		if name = strings.TrimSpace(name); name != "" && len(out) < state.MaxAdapters && !slices.Contains(out, name) {
 			out = append(out, name)
 		}
 	}
@@ -199,8 +212,8 @@ func (t *tallies) inherit(whole *tallies) {
 	if t.block == 0 {
 		t.block, t.blocks = whole.block, whole.blocks
 	}
-	if t.adapters == nil {
-		t.adapters = whole.adapters
+	if t.newest == 0 {
+		t.newest, t.lora = whole.newest, whole.lora
 	}
 	for _, f := range []figure{started, capacity} {
 		if !t.of[f].seen {
@@ -231,6 +244,6 @@ func (t *tallies) fill(r *state.Reading) bool {
 			r.Capacity = t.blocks
 		}
 	}
-	r.Adapters = t.adapters
+	r.AdaptersRunning, r.AdaptersWaiting, r.AdapterSlots = t.lora.running, t.lora.waiting, t.lora.most
 	return t.load()
 }

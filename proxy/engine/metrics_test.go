@@ -35,7 +35,7 @@ func TestRanksAreToldApart(t *testing.T) {
 		{Running: -1, Waiting: -1, KVUsage: -1, Capacity: -1, Queries: -1, Started: 1.7e9},
 	} {
 		if r := out[i]; r.Running != want.Running || r.Waiting != want.Waiting || r.KVUsage != want.KVUsage || r.Capacity != want.Capacity ||
-			r.Queries != want.Queries || r.Started != want.Started || len(r.Adapters) != 2 {
+			r.Queries != want.Queries || r.Started != want.Started || len(r.AdaptersRunning) != 2 || r.AdapterSlots != 1 {
 			t.Errorf("rank %d: %+v", i, r)
 		}
 	}

@@ -3,47 +3,102 @@ package engine
 import (
 	"context"
 	"encoding/json"
+	"time"
 
 	"github.com/hearsay-llm/hearsay/state"
 )
 
-// maxModels bounds the model names that are kept of one engine.
-const maxModels = 32
+const (
+	// maxModels bounds the models, adapters aside, that are kept of one engine.
+	maxModels = 32
+	// maxName bounds a model's name, bytes.
+	maxName = 256
+	// modelsEvery is how often an engine is asked which models it lists, adaptersEvery
+	// how often one is that has adapters: they come and go while it runs.
+	modelsEvery   = 2 * time.Second
+	adaptersEvery = 400 * time.Millisecond
+	// modelsSeldom is the same of a server that is no engine we know.
+	modelsSeldom = time.Minute
+)
 
-// noteModels asks a process once which models it serves, where a request for
-// another is refused. Without an answer that is not known until it starts anew.
-func (s *session) noteModels(kind state.EngineKind) {
-	if s.err != nil || s.p.modelsAsked {
+// served is what an engine lists.
+type served struct {
+	known    bool     // it has been read
+	models   []string // all names, adapters' included; none = not known, or any will do
+	adapters []string
+	parents  []string // of the adapters; len = len(adapters)
+}
+
+// fill writes it to a reading.
+func (s *served) fill(r *state.Reading) {
+	if !s.known {
 		return
 	}
-	s.p.modelsAsked = true
-	if kind != state.EngineVLLM && kind != state.EngineOpenAI {
-		return // llama.cpp and SGLang answer under any name
+	r.Models, r.Adapters, r.AdapterParents = s.models, s.adapters, s.parents
+	r.AdaptersSum = state.SumAdapters(s.adapters)
+}
+
+// noteModels asks a process now and then which models it lists. An answer that is none,
+// or none that can be read, leaves what was known before.
+func (s *session) noteModels(kind state.EngineKind) {
+	every := modelsEvery
+	switch {
+	case len(s.p.served.adapters) > 0 || s.p.lora:
+		every = adaptersEvery
+	case kind == state.EngineOpenAI:
+		every = modelsSeldom
 	}
+	if s.err != nil || !s.p.servedAt.IsZero() && time.Since(s.p.servedAt) < every {
+		return
+	}
+	switch kind {
+	case state.EngineVLLM, state.EngineOpenAI, state.EngineSGLang:
+	default:
+		return // llama.cpp lists no adapters, and answers under any name
+	}
+	s.p.servedAt = time.Now()
 	ctx, cancel := context.WithTimeout(s.ctx, detectTimeout)
 	defer cancel()
 	body, _, err := s.get(ctx, "/v1/models")
-	if err == nil {
-		s.p.models = modelNames(body)
+	if err != nil {
+		return
 	}
+	list, ok := readModels(body)
+	if !ok {
+		return
+	}
+	if kind == state.EngineSGLang {
+		list.models = nil // it answers under any name
+	}
+	s.p.served = list
 }
 
-// modelNames are the ids of a list of models; none if the list is no such list, or
-// longer than is kept.
-func modelNames(body []byte) (names []string) {
+// readModels reads a list of models. Adapters are those that have a parent. It is not ok
+// if it is no such list, or longer than is kept; of adapters the first ones are kept.
+func readModels(body []byte) (list served, ok bool) {
 	var doc struct {
 		Data []struct {
-			ID string `json:"id"`
+			ID     string `json:"id"`
+			Parent any    `json:"parent"`
 		} `json:"data"`
 	}
-	if json.Unmarshal(body, &doc) != nil || len(doc.Data) > maxModels {
-		return nil
+	if json.Unmarshal(body, &doc) != nil || doc.Data == nil {
+		return served{}, false
 	}
+	list.known = true
 	for _, m := range doc.Data {
-		if m.ID == "" || len(m.ID) > 256 {
-			return nil
+		if m.ID == "" || len(m.ID) > maxName {
+			return served{}, false
 		}
-		names = append(names, m.ID)
+		if parent, _ := m.Parent.(string); parent != "" {
+			if len(list.adapters) == state.MaxAdapters {
+				continue
+			}
+			list.adapters, list.parents = append(list.adapters, m.ID), append(list.parents, parent)
+		} else if len(list.models)-len(list.adapters) == maxModels {
+			return served{}, false
+		}
+		list.models = append(list.models, m.ID)
 	}
-	return names
+	return list, true
 }

@@ -28,3 +28,44 @@ func TestModelsThatAnEngineServes(t *testing.T) {
 	f("an id is missing", state.EngineVLLM, `{"data":[{"id":"a"},{}]}`)
 	f("more than is kept", state.EngineVLLM, `{"data":[{"id":"a"}`+strings.Repeat(`,{"id":"b"}`, maxModels)+`]}`)
 }
+
+// Adapters are told apart by their parents, and followed while they come and go.
+func TestAdaptersThatAnEngineLists(t *testing.T) {
+	const base, a1 = `{"id":"m","parent":null}`, `{"id":"org/A b:c","root":"/x","parent":"m"}`
+	list := func(entries ...string) string { return `{"object":"list","data":[` + strings.Join(entries, ",") + `]}` }
+	f := func(name string, kind state.EngineKind, first, then string, models, adapters []string, sum bool) {
+		t.Helper()
+		s := serve(t, map[string]string{
+			"/metrics": vllmText, "/v1/loads": sglangLoads, "/server_info": `{"enable_lora":true}`, "/health": "", "/v1/models": first,
+		})
+		rd := newReader(t)
+		read := func() state.Reading {
+			return rd.Read(t.Context(), []state.Replica{{ID: "x", URL: s.URL, Engine: kind}})[0]
+		}
+		read()
+		s.set(func() { s.paths["/v1/models"] = then })
+		rd.mu.Lock()
+		p := rd.profiles[s.URL]
+		p.servedAt = p.servedAt.Add(-adaptersEvery) // as if so much time had passed
+		rd.profiles[s.URL] = p
+		rd.mu.Unlock()
+		r := read()
+		if !r.OK || !slices.Equal(r.Models, models) || !slices.Equal(r.Adapters, adapters) || (r.AdaptersSum != 0) != sum || sum && !r.ListsAdapters() {
+			t.Errorf("%s: %v %q lists %q, adapters %q of %q, sum %x", name, r.OK, r.Err, r.Models, r.Adapters, r.AdapterParents, r.AdaptersSum)
+		}
+	}
+	f("one more", state.EngineVLLM, list(base), list(base, a1), []string{"m", "org/A b:c"}, []string{"org/A b:c"}, true)
+	f("one less", state.EngineVLLM, list(base, a1), list(base), []string{"m"}, nil, true)
+	f("SGLang answers under any name", state.EngineSGLang, list(base), list(base, a1), nil, []string{"org/A b:c"}, true)
+	f("no list any more", state.EngineVLLM, list(base, a1), `<html>`, []string{"m", "org/A b:c"}, []string{"org/A b:c"}, true)
+	f("never a list", state.EngineVLLM, `<html>`, `<html>`, nil, nil, false)
+	f("odd parents", state.EngineVLLM, list(base), list(base, `{"id":"x","parent":7}`, `{"id":"y","parent":""}`), []string{"m", "x", "y"}, nil, true)
+	many := []string{base}
+	for i := range state.MaxAdapters + 5 {
+		many = append(many, `{"id":"a`+strings.Repeat("x", i%7)+`","parent":"m"}`)
+	}
+	s := serve(t, map[string]string{"/metrics": vllmText, "/v1/models": list(many...)})
+	if r := newReader(t).Read(t.Context(), []state.Replica{{ID: "x", URL: s.URL, Engine: state.EngineVLLM}})[0]; len(r.Adapters) != state.MaxAdapters {
+		t.Errorf("%d adapters are kept", len(r.Adapters))
+	}
+}

@@ -45,8 +45,9 @@ type profile struct {
 	clock        offset
 	clockChecked bool
 
-	models      []string // that it serves; none = not known
-	modelsAsked bool
+	lora     bool      // it was started for adapters
+	served   served    // that it lists
+	servedAt time.Time // when it was asked; zero = never
 }
 
 // another is the profile of a new process at the same place: only the host's clock
@@ -211,7 +212,8 @@ func (s *session) finish(r *state.Reading, kind state.EngineKind) {
 		r.Version = s.p.version
 	}
 	if s.err == nil {
-		r.OK, r.Models = true, s.p.models
+		r.OK = true
+		s.p.served.fill(r)
 		if r.Started > 0 {
 			s.p.started = r.Started
 			if r.Uptime = s.p.uptime(r.Started, s.at); r.Uptime >= 0 {

@@ -142,8 +142,8 @@ func TestReadVLLM(t *testing.T) {
 		r.Capacity != 24000 || r.BlockSize != 16 || r.Queries != 530 || r.Hits != 200 || r.Processed != 8128902 || r.Started != 1.7e9 || r.Slots != -1 {
 		t.Errorf("reading: %+v", r)
 	}
-	if !slices.Equal(r.Adapters, []string{"lora4", "lora2"}) {
-		t.Errorf("adapters: %q", r.Adapters)
+	if !slices.Equal(r.AdaptersRunning, []string{"lora4", "lora2"}) || !slices.Equal(r.AdaptersWaiting, []string{"lora3"}) || r.AdapterSlots != 1 {
+		t.Errorf("adapters: %q, %q, %d", r.AdaptersRunning, r.AdaptersWaiting, r.AdapterSlots)
 	}
 	if up := time.Since(time.Unix(1.7e9, 0)) - r.Uptime; up < 0 || up > time.Second {
 		t.Errorf("uptime %v", r.Uptime)
@@ -153,7 +153,7 @@ func TestReadVLLM(t *testing.T) {
 func TestMissingGaugesAreUnknown(t *testing.T) {
 	s := serve(t, map[string]string{"/metrics": "vllm:gpu_cache_usage_perc{model_name=\"m\"} 0.25\n"}) // an old release, without engine labels
 	r := s.one(t, state.EngineVLLM)
-	if !r.OK || r.KVUsage != 0.25 || r.Running != -1 || r.Waiting != -1 || r.Capacity != -1 || r.BlockSize != -1 || r.Uptime != -1 || r.Adapters != nil {
+	if !r.OK || r.KVUsage != 0.25 || r.Running != -1 || r.Waiting != -1 || r.Capacity != -1 || r.BlockSize != -1 || r.Uptime != -1 || r.AdaptersRunning != nil {
 		t.Errorf("reading: %+v", r)
 	}
 }

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -32,8 +33,11 @@ func (s *session) readVLLM() error {
 	if err != nil {
 		return err
 	}
+	s.p.lora = bytes.Contains(body, loraFamily) // its head stands there before any sample
 	return readExposition(body, &vllmDialect, s.ranks, s.out)
 }
+
+var loraFamily = []byte(loraInfo)
 
 // readSGLang prefers /v1/loads, which also tells waiting uncached tokens, and falls
 // back to /metrics.
@@ -76,9 +80,10 @@ func (s *session) readServerInfo() {
 			var doc struct {
 				Tokens float64 `json:"max_total_num_tokens"`
 				Page   float64 `json:"page_size"`
+				LoRA   bool    `json:"enable_lora"`
 			}
 			if json.Unmarshal(body, &doc) == nil {
-				s.p.info.tokens, s.p.info.page = doc.Tokens, doc.Page
+				s.p.info.tokens, s.p.info.page, s.p.lora = doc.Tokens, doc.Page, doc.LoRA
 				break
 			}
 		}

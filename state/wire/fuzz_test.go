@@ -14,7 +14,8 @@ func FuzzDecoders(f *testing.F) {
 	rows := Rows{Rows: state.Rows{Router: "r1", Boot: 7, Seq: 3, Rows: []state.Row{{Replica: "a"}, {Replica: "b"}}}}
 	f.Add(AppendRows(nil, &rows))
 	reading := state.UnknownReading("a")
-	reading.Adapters = []string{"x", "y"}
+	reading.AdaptersRunning, reading.AdaptersWaiting, reading.Adapters = []string{"x", "y"}, []string{"z"}, []string{"x", "y", "z"}
+	reading.AdaptersSum, reading.AdapterSlots = state.SumAdapters(reading.Adapters), 2
 	f.Add(AppendReadings(nil, []state.Reading{reading, reading}))
 	var b OpBatch
 	for k := sketch.OpInsert; k <= sketch.OpCapacity; k++ {

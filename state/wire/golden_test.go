@@ -27,7 +27,7 @@ func golden() []struct {
 		Rows: []state.Row{{Replica: "http://10.0.0.1:8000", Load: state.Load{InFlight: 3, Prefill: 1, UncachedTokens: 20000}, Failures: 2}, {Replica: "b"}},
 	}}
 	reading := state.UnknownReading("http://10.0.0.1:8000")
-	reading.Reader, reading.OK, reading.Running, reading.Adapters = "router-1", true, 5, []string{"lora"}
+	reading.Reader, reading.OK, reading.Running, reading.AdaptersRunning = "router-1", true, 5, []string{"lora"}
 	reading.At = state.Stamp{Boot: 0x1122334455667788, At: time.Minute}
 	op := sketch.Op{
 		Kind: sketch.OpPlace, Replica: "http://10.0.0.1:8000", Boot: 0x1122334455667788, Seq: 41, Mark: 99, Parent: 5, Placement: 12,

@@ -64,8 +64,53 @@ func (d *Decoder) Rows(b []byte) (m Rows, err error) {
 	return m, r.err
 }
 
-// maxAdapters bounds the adapters one reading names.
-const maxAdapters = 1024
+// maxAdapters bounds each list of adapters in a reading.
+const maxAdapters = state.MaxAdapters
+
+// adapters writes the names of adapters. There may be many, told once in a while: they
+// are not remembered as ids are.
+func (e *encoder) adapters(names []string) {
+	names = names[:min(len(names), maxAdapters)]
+	e.uint(uint64(len(names)))
+	for _, n := range names {
+		e.bytes([]byte(n[:min(len(n), maxString)]))
+	}
+}
+
+// adapters reads what encoder.adapters wrote; nil for none.
+func (r *reader) adapters() (names []string) {
+	n := r.list()
+	if n > maxAdapters {
+		r.fail("too many adapters")
+		return nil
+	}
+	for range n {
+		b := r.bytes()
+		if r.err != nil || len(b) > maxString {
+			r.fail("adapter")
+			return nil
+		}
+		names = append(names, string(b))
+	}
+	return names
+}
+
+// lora writes what is known of adapters beside those that run; of engines that have none
+// it is left out. The list itself is written where it is there.
+func (e *encoder) lora(x *state.Reading) {
+	e.count(int64(x.AdapterSlots))
+	e.adapters(x.AdaptersWaiting)
+	e.fixed(x.AdaptersSum)
+	e.adapters(x.Adapters)
+}
+
+// lora reads what encoder.lora wrote.
+func (r *reader) lora(x *state.Reading) {
+	x.AdapterSlots = int(min(r.count(), maxAdapters))
+	x.AdaptersWaiting = r.adapters()
+	x.AdaptersSum = r.fixed()
+	x.Adapters = r.adapters()
+}
 
 // maxServed bounds the served models that one reading names. They are for people.
 const maxServed = 8
@@ -128,7 +173,7 @@ func AppendReadings(dst []byte, list []state.Reading) []byte {
 			} {
 				e.float(f)
 			}
-			adapters := x.Adapters[:min(len(x.Adapters), maxAdapters)]
+			adapters := x.AdaptersRunning[:min(len(x.AdaptersRunning), maxAdapters)]
 			e.uint(uint64(len(adapters)))
 			for _, a := range adapters {
 				e.str(a)
@@ -137,13 +182,20 @@ func AppendReadings(dst []byte, list []state.Reading) []byte {
 			for _, f := range []float64{x.BlockSize, x.Slots, x.Context, x.Processed} {
 				e.float(f)
 			}
-			if x.WrongModel != "" {
+			lora := x.AdaptersSum != 0 || x.AdapterSlots > 0
+			if x.WrongModel != "" || lora {
 				e.str(x.WrongModel)
 				models := x.Models[:min(len(x.Models), maxServed)]
+				if x.WrongModel == "" {
+					models = nil
+				}
 				e.uint(uint64(len(models)))
 				for _, m := range models {
 					e.bytes([]byte(m[:min(len(m), maxString)]))
 				}
+			}
+			if lora {
+				e.lora(x)
 			}
 		})
 	}
@@ -178,7 +230,7 @@ func (d *Decoder) Readings(b []byte) ([]state.Reading, error) {
 				r.fail("too many adapters")
 			}
 			for range k {
-				x.Adapters = append(x.Adapters, r.str())
+				x.AdaptersRunning = append(x.AdaptersRunning, r.str())
 				if r.err != nil {
 					return
 				}
@@ -196,6 +248,9 @@ func (d *Decoder) Readings(b []byte) ([]state.Reading, error) {
 			}
 			if len(r.b) > 0 {
 				x.Models = r.served()
+			}
+			if len(r.b) > 0 {
+				r.lora(&x)
 			}
 		})
 		if r.err != nil {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"reflect"
 	"strings"
 	"testing"
@@ -119,7 +120,14 @@ func TestEveryMessageComesBackAsItWas(t *testing.T) {
 			}
 			x.Err, x.Kind, x.Version = genID(t, "err"), state.EngineVLLM, "0.9"
 			x.Started, x.Running = 1.7e9+0.25, rapid.Float64().Draw(t, "running")
-			x.Adapters = rapid.SampledFrom([][]string{nil, {"a"}, {"a", "b", "a"}}).Draw(t, "adapters")
+			names := func(what string) []string {
+				return rapid.SampledFrom([][]string{nil, {"a"}, {"a", "b", "a"}, {"org/A b:c"}}).Draw(t, what)
+			}
+			x.AdaptersRunning = names("running adapters")
+			if x.AdapterSlots = rapid.SampledFrom([]int{0, 1, state.MaxAdapters}).Draw(t, "slots"); x.AdapterSlots > 0 {
+				x.AdaptersWaiting, x.Adapters = names("waiting adapters"), names("adapters")
+				x.AdaptersSum = rapid.SampledFrom([]uint64{0, 1, math.MaxUint64, state.SumAdapters(x.Adapters)}).Draw(t, "sum")
+			}
 			list = append(list, x)
 		}
 		got, err := d.Readings(AppendReadings(nil, list))

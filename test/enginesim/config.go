@@ -31,8 +31,12 @@ type Config struct {
 	Model string
 	// Adapters are the names of LoRA adapters served beside the base model.
 	Adapters []string
-	// MaxLoRAs bounds the distinct adapters in one batch; 0 = no bound. Default 0.
+	// MaxLoRAs bounds the distinct adapters in one batch, and those loaded; 0 = no
+	// bound. Default 0.
 	MaxLoRAs int
+	// AdapterLoad is what loading an adapter takes, which the whole step waits for,
+	// divided by Speed. Default 20 ms.
+	AdapterLoad time.Duration
 
 	// Profile is the timing: one of ProfileNames, or "simple". Default "h100-70b-tp4".
 	Profile string
@@ -111,6 +115,7 @@ func DefaultConfig() Config {
 		Model:                        "sim-70b",
 		Profile:                      "h100-70b-tp4",
 		Speed:                        1,
+		AdapterLoad:                  20 * time.Millisecond,
 		SimplePrefillTokensPerSecond: 10_000,
 		SimpleBaseStep:               10 * time.Millisecond,
 		FrontDelay:                   time.Millisecond,
@@ -157,7 +162,7 @@ func (c Config) Validate() error {
 		check(c.SimpleBaseStep >= 0 && c.SimplePerStream >= 0, "simple step times: negative")
 	}
 	check(c.Speed > 0 && !math.IsInf(c.Speed, 0), "speed: %v is not a number above 0", c.Speed)
-	check(c.FrontDelay >= 0, "front_delay: negative")
+	check(c.FrontDelay >= 0 && c.AdapterLoad >= 0, "front_delay, adapter_load: negative")
 	check(c.BlockTokens > 0, "block_tokens: %d is not positive", c.BlockTokens)
 	check(c.BlockTokens > 0 && c.KVTokens > 0 && c.KVTokens <= maxKVTokens && c.KVTokens%c.BlockTokens == 0,
 		"kv_tokens: %d is not a multiple of %d, the size of a block, from %d to %d", c.KVTokens, c.BlockTokens, c.BlockTokens, maxKVTokens)
@@ -191,6 +196,6 @@ func (c Config) timing() (Timing, error) {
 func (c Config) core(t Timing) CoreConfig {
 	return CoreConfig{
 		Blocks: c.KVTokens / c.BlockTokens, BlockTokens: c.BlockTokens, MaxBatchedTokens: c.MaxBatchedTokens,
-		MaxSeqs: c.MaxSeqs, MaxAdapters: c.MaxLoRAs, Timing: t, Speed: c.Speed,
+		MaxSeqs: c.MaxSeqs, MaxAdapters: c.MaxLoRAs, AdapterLoad: c.AdapterLoad, Timing: t, Speed: c.Speed,
 	}
 }

@@ -10,13 +10,14 @@ import (
 // ErrTooLarge means that a sequence can never fit the KV cache.
 var ErrTooLarge = errors.New("sequence does not fit the kv cache")
 
-// CoreConfig sizes a Core. All fields are required.
+// CoreConfig sizes a Core. All fields are required where no 0 is explained.
 type CoreConfig struct {
-	Blocks           int // KV blocks
-	BlockTokens      int // tokens per block
-	MaxBatchedTokens int // token budget of a step
-	MaxSeqs          int // running sequences
-	MaxAdapters      int // distinct adapters running at once; 0 = no bound
+	Blocks           int           // KV blocks
+	BlockTokens      int           // tokens per block
+	MaxBatchedTokens int           // token budget of a step
+	MaxSeqs          int           // running sequences
+	MaxAdapters      int           // distinct adapters running at once, and loaded; 0 = no bound
+	AdapterLoad      time.Duration // of one adapter; 0 allowed
 	Timing           Timing
 	Speed            float64 // divides every step time
 }
@@ -101,6 +102,7 @@ type Totals struct {
 	Aborted         int64
 	BusyTime        time.Duration
 	MaxRunning      int
+	AdapterLoads    int64   // adapters loaded; with those that had been and were evicted
 	LastHitRate     float64 // hit share of the prompts admitted by the last step that admitted any
 }
 
@@ -123,6 +125,7 @@ type Core struct {
 	busy    bool
 	paused  bool
 	factor  float64
+	loaded  []string // adapters, the one used last first
 	totals  Totals
 	events  []Event
 }

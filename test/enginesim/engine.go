@@ -39,6 +39,8 @@ type Engine struct {
 	rec     recorder
 	faults  faults
 	stats   stats
+
+	adapters []loraAdapter // served now
 }
 
 // New returns an engine with an empty cache that does nothing yet. It panics if
@@ -56,7 +58,7 @@ func New(cfg Config) *Engine {
 		cfg: cfg, timing: timing, epoch: now, born: now,
 		kick: make(chan struct{}, 1), core: NewCore(cfg.core(timing)),
 		calls: map[*call]struct{}{}, rec: recorder{limit: cfg.RecordLimit},
-		faults: newFaults(), stats: newStats(), kept: &responses{}, number: made.Add(1),
+		faults: newFaults(), stats: newStats(), kept: &responses{}, number: made.Add(1), adapters: startAdapters(cfg.Adapters),
 	}
 	e.addRanks()
 	return e
@@ -343,6 +345,7 @@ func (e *Engine) restart(now time.Time) {
 	e.kept.clear()
 	e.core = NewCore(e.cfg.core(e.timing))
 	e.born, e.asleep, e.stats = now, false, newStats()
+	e.adapters = startAdapters(e.cfg.Adapters)
 }
 
 // killAll ends every call; their handlers cut the connections. Locked.

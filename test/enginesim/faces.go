@@ -17,6 +17,8 @@ func (e *Engine) vllmPaths(handle route) {
 		writeJSON(w, http.StatusOK, map[string]string{"version": e.cfg.Version})
 	})
 	handle(http.MethodGet, "/ping", e.health)
+	handle(http.MethodPost, "/v1/load_lora_adapter", e.vllmAdapter(true))
+	handle(http.MethodPost, "/v1/unload_lora_adapter", e.vllmAdapter(false))
 	handle(http.MethodPost, "/reset_prefix_cache", func(w http.ResponseWriter, _ *http.Request) {
 		e.ResetPrefixCache() // vLLM answers 200 either way
 		w.WriteHeader(http.StatusOK)
@@ -40,7 +42,7 @@ func (e *Engine) sglangPaths(handle route) {
 			"model_path": e.cfg.Model, "served_model_name": e.cfg.Model, "version": e.cfg.Version,
 			"max_total_num_tokens": e.cfg.KVTokens, "max_running_requests": e.cfg.MaxSeqs, "page_size": e.cfg.BlockTokens,
 			"max_prefill_tokens": e.cfg.MaxBatchedTokens, "context_length": e.cfg.contextLen(), "dp_size": e.cfg.DPRanks, "tp_size": 1,
-			"disaggregation_mode": "null", "status": "ready",
+			"disaggregation_mode": "null", "status": "ready", "enable_lora": len(e.listed()) > 0 || e.cfg.MaxLoRAs > 0,
 		})
 	}
 	handle(http.MethodGet, "/server_info", info)
@@ -54,6 +56,8 @@ func (e *Engine) sglangPaths(handle route) {
 		_, _ = w.Write([]byte("Cache flushed.\n"))
 	}
 	handle(http.MethodPost, "/flush_cache", flush)
+	handle(http.MethodPost, "/load_lora_adapter", e.sglangAdapter(true))
+	handle(http.MethodPost, "/unload_lora_adapter", e.sglangAdapter(false))
 	handle(http.MethodPost, "/abort_request", func(w http.ResponseWriter, r *http.Request) {
 		var ask struct {
 			RID string `json:"rid"`

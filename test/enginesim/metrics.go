@@ -179,10 +179,10 @@ func (e *Engine) vllmMetrics(x *exposition, ranks []rankState, born time.Time) {
 			`block_size="%d",cache_dtype="auto",enable_prefix_caching="True",engine=%s,gpu_memory_utilization="0.9",num_gpu_blocks="%d"`,
 			e.cfg.BlockTokens, quote(r.label), r.load.Blocks), 1)
 	}
-	if len(e.cfg.Adapters) > 0 {
+	if n := len(e.listed()); n > 0 || e.cfg.MaxLoRAs > 0 {
 		limit := e.cfg.MaxLoRAs
 		if limit == 0 {
-			limit = len(e.cfg.Adapters)
+			limit = n
 		}
 		x.family("vllm:lora_requests_info", "gauge", "Running stats on lora requests.")
 		x.sample("vllm:lora_requests_info", fmt.Sprintf(`max_lora="%d",running_lora_adapters=%s,waiting_lora_adapters=%s`,

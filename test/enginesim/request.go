@@ -3,7 +3,6 @@ package enginesim
 import (
 	"fmt"
 	"net/http"
-	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -172,10 +171,11 @@ func (r *request) transferParams(v gjson.Result) {
 // resolve finds the model. SGLang and llama.cpp serve any name from the base
 // model.
 func (e *Engine) resolve(r *request) *apiError {
-	switch {
-	case slices.Contains(e.cfg.Adapters, r.model):
-		r.model = e.cfg.Adapters[slices.Index(e.cfg.Adapters, r.model)]
-		r.adapter = r.model
+	switch adapter, ok := e.adapterOf(r.model); {
+	case ok:
+		r.model, r.adapter = strings.Clone(r.model), adapter
+	case adapter != "":
+		return badRequest("Got LoRA adapter that has never been loaded: %s", adapter)
 	case r.model == "" || r.model == e.cfg.Model:
 		r.model = e.cfg.Model
 	case e.cfg.Kind == Anthropic:

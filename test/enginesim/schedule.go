@@ -22,7 +22,8 @@ func (c *Core) begin(start time.Duration) bool {
 	if len(c.batch) == 0 {
 		return false
 	}
-	d := time.Duration(math.Round(float64(c.cfg.Timing.StepTime(load)) * c.factor / c.cfg.Speed))
+	loading := time.Duration(c.loadAdapters()) * c.cfg.AdapterLoad
+	d := time.Duration(math.Round(float64(c.cfg.Timing.StepTime(load)+loading) * c.factor / c.cfg.Speed))
 	c.busy, c.clock, c.stepEnd = true, start, start+max(d, 1)
 	c.totals.Steps++
 	c.totals.BusyTime += c.stepEnd - start
@@ -87,6 +88,28 @@ func (c *Core) scheduleWaiting(start time.Duration, budget *int, load *StepLoad)
 		c.schedule(s, n, load)
 		*budget -= n
 	}
+}
+
+// loadAdapters loads what the step in the making needs and is not there, in place of
+// what was used least recently, and returns how many.
+func (c *Core) loadAdapters() (n int) {
+	for _, s := range c.batch {
+		if s.Adapter == "" {
+			continue
+		}
+		i := slices.Index(c.loaded, s.Adapter)
+		if i < 0 {
+			n++
+			if m := c.cfg.MaxAdapters; m > 0 && len(c.loaded) == m {
+				c.loaded = c.loaded[:m-1]
+			}
+		} else {
+			c.loaded = slices.Delete(c.loaded, i, i+1)
+		}
+		c.loaded = slices.Insert(c.loaded, 0, s.Adapter)
+	}
+	c.totals.AdapterLoads += int64(n)
+	return n
 }
 
 func (c *Core) adapterFits(adapter string) bool {

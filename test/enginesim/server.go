@@ -197,8 +197,8 @@ func (e *Engine) models(w http.ResponseWriter, _ *http.Request) {
 		MaxLen  any    `json:"max_model_len"`
 	}
 	list := []model{{e.cfg.Model, "model", created, owner, e.cfg.Model, nil, e.cfg.contextLen()}}
-	for _, a := range e.cfg.Adapters {
-		list = append(list, model{a, "model", created, owner, a, e.cfg.Model, nil})
+	for _, a := range e.listed() {
+		list = append(list, model{a.name, "model", created, owner, a.path, e.cfg.Model, nil})
 	}
 	writeJSON(w, http.StatusOK, map[string]any{"object": "list", "data": list})
 }

@@ -3,6 +3,7 @@ package harness
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -27,6 +28,7 @@ type Message struct {
 
 // Chat is a chat request.
 type Chat struct {
+	Model     string // default Model
 	Messages  []Message
 	MaxTokens int // 0: as long as the engine likes
 	Stream    bool
@@ -44,7 +46,7 @@ func (c Chat) Body() []byte {
 		MaxTokens int       `json:"max_tokens,omitempty"`
 		Stream    bool      `json:"stream,omitempty"`
 		Options   *options  `json:"stream_options,omitempty"`
-	}{Model: Model, Messages: c.Messages, MaxTokens: c.MaxTokens, Stream: c.Stream}
+	}{Model: cmp.Or(c.Model, Model), Messages: c.Messages, MaxTokens: c.MaxTokens, Stream: c.Stream}
 	if c.Usage {
 		body.Options = &options{true}
 	}
