@@ -67,7 +67,7 @@ func TestRoutes(t *testing.T) {
 		t.Errorf("models with adapters: %s", r.body)
 	}
 	f(get("/v1/models/org%2FA%20b:c"), 200, `"parent":"org/llama"`)
-	f(get("/v1/models/org/a b:c"[:18]), 404, "model_not_found")
+	f(get("/v1/models/org/a%20b:c"), 404, "model_not_found")
 
 	f(get("/"), 404, "unknown_url")
 	f(get("/admin/v1/status"), 404, "unknown_url")
