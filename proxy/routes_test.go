@@ -58,6 +58,17 @@ func TestRoutes(t *testing.T) {
 	f(get("/v1/models/Fast"), 404, "model_not_found")
 	f(get("/v1/models/nobody%0a"), 404, "model_not_found")
 
+	read := state.UnknownReading("e1")
+	read.OK, read.Adapters = true, []string{"fast", "org/A b:c"}
+	read.AdaptersSum, read.At = state.SumAdapters(read.Adapters), g.store.Clock().Stamp(time.Now())
+	g.store.ApplyReading(read)
+	r = f(get("/v1/models"), 200, `{"id":"org/A b:c","object":"model"`)
+	if strings.Count(r.body, `"id":"fast"`) != 1 || strings.Count(r.body, `"parent":"org/llama"`) != 1 || !strings.Contains(r.body, `"root":"org/A b:c"`) {
+		t.Errorf("models with adapters: %s", r.body)
+	}
+	f(get("/v1/models/org%2FA%20b:c"), 200, `"parent":"org/llama"`)
+	f(get("/v1/models/org/a%20b:c"), 404, "model_not_found")
+
 	f(get("/"), 404, "unknown_url")
 	f(get("/admin/v1/status"), 404, "unknown_url")
 	f(get("/v1/../admin"), 404, "unknown_url")

@@ -106,6 +106,12 @@ func TestPickAllocatesNothing(t *testing.T) {
 		w.hold(3, 4096)
 		w.load(3, state.Load{InFlight: 2, Prefill: 1, UncachedTokens: 900})
 		req := w.prompt(8000)
+		for i := range 16 {
+			w.read(i, func(r *state.Reading) {
+				adapters(r, "a")
+				r.AdapterSlots, r.AdaptersRunning = 1, []string{"b"}
+			})
+		}
 		req.Session, req.Exclude, req.Adapter = "s", []state.ReplicaID{id(7)}, "a"
 		v := w.store.View()
 		req.Pool = v.Pools[0]

@@ -299,3 +299,26 @@ func TestASnapshotGivenAgainIsCaughtUpBeforeReady(t *testing.T) {
 		}
 	})
 }
+
+// A list of adapters that does not change travels once in a while, and at once when it
+// does.
+func TestAdapterListsTravelWhenTheyChange(t *testing.T) {
+	var o outbox
+	now := time.Now()
+	f := func(after time.Duration, told bool, names ...string) {
+		t.Helper()
+		now = now.Add(after)
+		r := state.Reading{Replica: "x", Adapters: names, AdaptersSum: state.SumAdapters(names)}
+		if o.thin(&r, now); r.ListsAdapters() != told || r.AdaptersSum != state.SumAdapters(names) {
+			t.Errorf("%q: told %v, want %v", names, r.ListsAdapters(), told)
+		}
+	}
+	f(0, true, "a")
+	f(time.Second, false, "a")
+	f(time.Millisecond, true, "a", "b")
+	f(time.Second, false, "a", "b")
+	f(adaptersEvery, true, "a", "b")
+	f(time.Millisecond, true)
+	f(time.Millisecond, true) // nothing is as short as its sum
+	f(time.Millisecond, true, "a")
+}

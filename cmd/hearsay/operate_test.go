@@ -40,7 +40,7 @@ func TestLookAtARouter(t *testing.T) {
 	}
 	if rows := call(t, "replicas", "-o", "wide").table(t, "REPLICA", "POOL", "ENGINE", "STATE", "IN FLIGHT", "OWN", "FOREIGN", "QUEUED TOK", "RUNNING", "WAITING", "KV", "CAPACITY",
 		"SKETCH TOK", "C_EFF", "RHO", "READING", "REASON", "ROLE", "SOURCE", "URL", "READER", "ENTRIES", "HORIZON", "SKETCH MEM", "TRUST",
-		"PREFILL TOK/S", "FIRST MS", "ITL MS", "SAMPLES"); rows[0][20] != "rig" {
+		"PREFILL TOK/S", "FIRST MS", "ITL MS", "SAMPLES", "ADAPTERS"); rows[0][20] != "rig" {
 		t.Errorf("replicas %q", rows)
 	}
 	rows := s.table(t, "POOL", "MODEL", "POLICY", "REPLICAS", "READY", "IN FLIGHT", "QUEUED TOKENS", "SKEW", "TARGET", "BOUNDS", "ACTUATOR")
