@@ -1,0 +1,7 @@
+package main
+
+import (
+	"context"
+)
+
+func record(ctx context.Context, o *options, k *kind) error { return nil }
