@@ -55,7 +55,7 @@ func TestLlamaCppsWordForAClientsMistake(t *testing.T) {
 		}
 		g.stop()
 	}
-	image, tools := recorded("error-500-image.json"), recorded("error-500-tools.json")
+	image, tools := recorded("error-image.json"), recorded("error-tools.json")
 	f("an image for a model of text", state.EngineLlamaCpp, image, "e1 rejected")
 	f("odd tools", state.EngineLlamaCpp, tools, "e1 rejected")
 	f("another engine", state.EngineVLLM, image, "e1 failed, e2 served")

