@@ -39,7 +39,7 @@ func main() {
 	flag.StringVar(&o.bin, "bin", "bin/hearsay", "the hearsay binary")
 	flag.StringVar(&o.dir, "dir", "bin/engines", "where engines and models are installed")
 	flag.StringVar(&o.out, "out", "test/bench/out", "directory for results")
-	flag.StringVar(&o.record, "record", "", "only write what the engines answer into this directory")
+	flag.StringVar(&o.record, "record", "", "also write what each engine answers below this directory")
 	flag.StringVar(&o.engines, "engines", "all", "engines to try, by name")
 	flag.StringVar(&o.policies, "policies", "ttft,round_robin", "policies to compare")
 	flag.IntVar(&o.chats, "chats", 24, "chats per run")
@@ -67,21 +67,12 @@ func run(ctx context.Context, o *options) (err error) {
 		if err := k.install(ctx, o.dir); err != nil {
 			return fmt.Errorf("set up %s: %w", k.name, err)
 		}
-		if o.record != "" {
-			if err := record(ctx, o, k); err != nil {
-				return fmt.Errorf("record %s: %w", k.name, err)
-			}
-			continue
-		}
 		if err := try(ctx, o, k, &res); err != nil {
 			return fmt.Errorf("%s: %w", k.name, err)
 		}
 		if err := table.Save(o.out, "engines.json", &res); err != nil {
 			return err
 		}
-	}
-	if o.record != "" {
-		return nil
 	}
 	return res.print(os.Stdout)
 }
@@ -94,6 +85,9 @@ func try(ctx context.Context, o *options, k *kind, res *result) error {
 			return err
 		}
 		f, err := measure(ctx, o, k, policy, cluster)
+		if err == nil && i == 0 && o.record != "" {
+			err = record(ctx, filepath.Join(o.record, k.name), k, cluster.Engines[0].API)
+		}
 		if err == nil {
 			res.Runs = append(res.Runs, f)
 			if i == 0 {

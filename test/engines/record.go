@@ -8,24 +8,15 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-
-	"github.com/hearsay-llm/hearsay/test/bench/procs"
-	"github.com/hearsay-llm/hearsay/test/harness"
 )
 
-// record writes the bodies that a single engine answers with into o.record/NAME. Tests of
-// proxy/engine, proxy/api and proxy read those in testdata.
-func record(ctx context.Context, o *options, k *kind) error {
-	cluster, err := procs.Start(ctx, harness.ProcsConfig{Bin: o.bin, Engines: 1, EngineCommand: k.command, EngineReady: k.ready})
-	if err != nil {
-		return err
-	}
-	defer cluster.Close()
-	dir := filepath.Join(o.record, k.name)
+// record writes what an engine answers into a directory. Tests of proxy/engine, proxy/api
+// and proxy read what is below testdata.
+func record(ctx context.Context, dir string, k *kind, api string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
-	t := &trial{k, o.dir, cluster}
+	t := &trial{kind: k}
 	colour, long := "Name one colour.", strings.Repeat("too long ", 5*window)
 	usage := stream + `,"stream_options":{"include_usage":true}`
 	prompt := func(more string) string {
@@ -51,11 +42,11 @@ func record(ctx context.Context, o *options, k *kind) error {
 		{"error-embeddings.json", "/v1/embeddings", fmt.Sprintf(`{"model":%q,"input":"x"}`, k.model)},
 		{"metrics.txt", "/metrics", ""},
 	} {
-		status, body, err := fetch(ctx, cluster.Engines[0].API+one.path, one.body)
+		status, body, err := fetch(ctx, api+one.path, one.body)
 		if err != nil {
 			return err
 		}
-		fmt.Fprintf(os.Stderr, "%d %s, %d bytes\n", status, one.file, len(body))
+		fmt.Fprintf(os.Stderr, "%s: status %d, %d bytes\n", one.file, status, len(body))
 		if err := os.WriteFile(filepath.Join(dir, one.file), body, 0o644); err != nil {
 			return err
 		}
