@@ -256,7 +256,7 @@ func (t *trial) idle(ctx context.Context, bound time.Duration) (time.Duration, e
 }
 
 // endless is a request whose answer takes much longer than leaving it.
-func (t *trial) endless(text string) string { return t.body(text, 3000, stream+`,"ignore_eos":true`) }
+func (t *trial) endless(text string) string { return t.body(text, 1000, stream+`,"ignore_eos":true`) }
 
 func (t *trial) leaveStream(ctx context.Context) (string, error) {
 	if !t.metrics {
@@ -291,7 +291,7 @@ func (t *trial) leaveUnanswered(ctx context.Context, api, text string) (time.Dur
 	defer cancel()
 	done := make(chan error, 1)
 	go func() {
-		_, err := ask(leave, api, t.endless(strings.Repeat(text, 500)), nil)
+		_, err := ask(leave, api, t.endless(strings.Repeat(text, 300)), nil)
 		done <- err
 	}()
 	for begin := time.Now(); ; {

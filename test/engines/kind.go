@@ -60,7 +60,7 @@ func kinds(dir string) []*kind {
 		},
 		{
 			name: "vllm", title: "vLLM " + vllmVersion + " (CPU)", model: "tiny-llama", is: state.EngineVLLM, metrics: true,
-			install: installVLLM, ready: 5 * time.Minute,
+			install: installVLLM, ready: 15 * time.Minute,
 			command: func(port int) []string {
 				return []string{
 					"nice", "env", "VLLM_CPU_KVCACHE_SPACE=1", "VLLM_CPU_OMP_THREADS_BIND=nobind", "OMP_NUM_THREADS=1",

@@ -33,10 +33,11 @@ type figure struct {
 	Failed    int     `json:"failed"`
 	Prompt    float64 `json:"prompt_tokens_mean"`
 	All       part    `json:"all"`
-	Warm      part    `json:"warm"`      // more than half of the prompt was expected to be cached
-	Cold      part    `json:"cold"`      // all others
-	Predicted float64 `json:"predicted"` // share of prompt tokens expected to be cached
-	Reported  float64 `json:"reported"`  // as the engine reports it; -1 = it does not
+	Warm      part    `json:"warm"`                  // more than half of the prompt was expected to be cached
+	Cold      part    `json:"cold"`                  // all others
+	Predicted float64 `json:"predicted"`             // share of prompt tokens expected to be cached
+	Reported  float64 `json:"reported"`              // as the engine reports it; -1 = it does not
+	Prefilled float64 `json:"prefilled_tokens_mean"` // of a prompt, those that no cache held; -1 = not known
 	ErrorP50  float64 `json:"prediction_error_p50"`
 	ErrorP90  float64 `json:"prediction_error_p90"` // of |predicted - reported| / prompt
 	Bias      float64 `json:"prediction_bias"`      // mean of (predicted - reported) / prompt
@@ -77,7 +78,7 @@ func measure(ctx context.Context, o *options, k *kind, policy string, cluster *p
 	f = sum(list)
 	f.Engine, f.Policy, f.WallS = k.title, policy, r.WallDuration
 	if r.CachedReports == 0 {
-		f.Reported, f.ErrorP50, f.ErrorP90, f.Bias = -1, -1, -1, 0
+		f.Reported, f.Prefilled, f.ErrorP50, f.ErrorP90, f.Bias = -1, -1, -1, -1, 0
 	}
 	for kind, message := range r.ErrorExamples {
 		if f.Errors == nil {
@@ -116,6 +117,7 @@ func sum(list []procs.Sample) (f figure) {
 	f.All, f.Warm, f.Cold = newPart(all), newPart(warm), newPart(cold)
 	f.Prompt = float64(prompt) / float64(max(1, len(all)))
 	f.Predicted, f.Reported = float64(predicted)/float64(max(1, prompt)), float64(cached)/float64(max(1, prompt))
+	f.Prefilled = float64(prompt-cached) / float64(max(1, len(all)))
 	f.ErrorP50, f.ErrorP90, f.Bias = table.Quantile(errors, 0.5), table.Quantile(errors, 0.9), table.Mean(bias)
 	return f
 }
@@ -133,14 +135,14 @@ func (res *result) print(w io.Writer) error {
 	}
 	for _, f := range res.Runs {
 		rows = append(rows, []string{
-			f.Engine, f.Policy, fmt.Sprint(f.Requests), fmt.Sprint(f.Failed), table.Num(f.Prompt),
+			f.Engine, f.Policy, fmt.Sprint(f.Requests), fmt.Sprint(f.Failed), table.Num(f.Prompt), table.Num(f.Prefilled),
 			table.Num(f.All.P50), table.Num(f.All.Mean),
 			fmt.Sprint(f.Warm.Requests), table.Num(f.Warm.P50), table.Num(f.Warm.Mean), fmt.Sprint(f.Cold.Requests), table.Num(f.Cold.P50), table.Num(f.Cold.Mean),
 			share(f.Predicted), share(f.Reported), share(f.ErrorP50), share(f.ErrorP90), table.Percent(f.Bias),
 		})
 	}
 	table.Print(w, "Chats on real engines, times to first token in ms ("+res.Machine+")", 2, []string{
-		"engine", "policy", "requests", "failed", "prompt tokens", "p50", "mean",
+		"engine", "policy", "requests", "failed", "prompt tokens", "prefilled", "p50", "mean",
 		"warm", "p50", "mean", "cold", "p50", "mean", "predicted", "reported", "error p50", "p90", "bias",
 	}, rows)
 	rows = nil
