@@ -27,6 +27,7 @@ func TestRecordedAnswers(t *testing.T) {
 		}
 	}
 	f("llamacpp-b10434/chat.json", LlamaCpp, Usage{InputTotal: 34, InputCached: 33, CachedKnown: true, Output: 6})
+	f("vllm-0.32.0/chat.json", Inclusive, Usage{InputTotal: 12, CachedKnown: true, Output: 6})
 }
 
 func TestRecordedErrors(t *testing.T) {
@@ -45,5 +46,10 @@ func TestRecordedErrors(t *testing.T) {
 	f("llamacpp-b10434/error-context.json", 400, "exceed_context_size_error", "request (", false)
 	f("llamacpp-b10434/error-tools.json", 500, "server_error", "Failed to parse tools", true)
 	f("llamacpp-b10434/error-image.json", 500, "server_error", "image input is not supported", true)
+	f("vllm-0.32.0/error-type.json", 400, "Bad Request", "1 validation error", false)
+	f("vllm-0.32.0/error-context.json", 400, "BadRequestError", "This model's maximum context length", false)
+	f("vllm-0.32.0/error-tools.json", 400, "Bad Request", "1 validation error", false)
+	f("vllm-0.32.0/error-image.json", 400, "BadRequestError", "tiny-llama is not a multimodal model", false)
+	f("vllm-0.32.0/error-model.json", 404, "NotFoundError", "The model `no-such-model`", false)
 	f("llamacpp-b10434/error-embeddings.json", 501, "not_supported_error", "This server", false)
 }

