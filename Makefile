@@ -61,6 +61,10 @@ e2e: ## real processes over loopback: official client, disconnects, kills, scali
 e2e-clients: build ## the openai libraries for Python and Node, and curl, and Anthropic's for Python, Node and Go, through routers; installs them below bin/clients
 	$(GO) run ./test/clients -bin $(BIN)
 
+.PHONY: e2e-engines
+e2e-engines: build ## real llama.cpp and vLLM on this machine's CPU behind routers; installs some 8 GB below bin/engines (an hour or more)
+	$(GO) run ./test/engines -bin $(BIN)
+
 .PHONY: chaos
 chaos: ## 10 minutes of engines that reset, stall, restart, die and refuse, and clients that vanish or do not read
 	$(GO) test -count=1 -v -timeout 20m -run TestChaos ./test/e2e -chaos 10m

@@ -13,6 +13,7 @@ import (
 
 	"github.com/hearsay-llm/hearsay/proxy/api"
 	"github.com/hearsay-llm/hearsay/routing"
+	"github.com/hearsay-llm/hearsay/state"
 )
 
 // failure is how an attempt failed before anything of it reached the client: what
@@ -116,6 +117,8 @@ func (r *request) rejected(status int) *failure {
 		f.wait = max(f.asked, time.Second)
 	case status >= 600: // no status
 		return broken("bad_response", true)
+	case status >= 500 && kindOf(&r.job.Pool().Spec, r.replica) == state.EngineLlamaCpp && api.LlamaMistake(body):
+		f.outcome = OutcomeRejected
 	case status >= 500:
 		f.outcome, f.retry = OutcomeFailed, true
 	case status >= 400:

@@ -3,6 +3,7 @@ package proxy
 import (
 	"context"
 	"net"
+	"os"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -33,6 +34,33 @@ func TestClientMistakesAreNotRetried(t *testing.T) {
 			t.Errorf("reports %q", s)
 		}
 	})
+}
+
+// llama.cpp's server answers what it can't make anything of with 500, as it does its own
+// failures: the bytes are those of a real one.
+func TestLlamaCppsWordForAClientsMistake(t *testing.T) {
+	recorded := func(name string) string {
+		b, err := os.ReadFile("../test/engines/testdata/llamacpp-b10434/" + name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(b)
+	}
+	f := func(name string, kind state.EngineKind, body, want string) {
+		t.Helper()
+		g := newRig(t, loopback{t}, handlers(says(jsonAnswer(500, body)), says(jsonAnswer(200, good))), func(_ *Config, s *poolSpec) { s.Engine = kind })
+		r := g.chat(ask)
+		if got := g.reports.take(); got != want || want == "e1 rejected" && (r.StatusCode != 500 || r.body != body) {
+			t.Errorf("%s: reports %q, got %d %q", name, got, r.StatusCode, r.body)
+		}
+		g.stop()
+	}
+	image, tools := recorded("error-image.json"), recorded("error-tools.json")
+	f("an image for a model of text", state.EngineLlamaCpp, image, "e1 rejected")
+	f("odd tools", state.EngineLlamaCpp, tools, "e1 rejected")
+	f("another engine", state.EngineVLLM, image, "e1 failed, e2 served")
+	f("its own failure", state.EngineLlamaCpp, `{"error":{"code":500,"message":"Compute error.","type":"server_error"}}`, "e1 failed, e2 served")
+	f("no error in JSON", state.EngineLlamaCpp, "image input is not supported", "e1 failed, e2 served")
 }
 
 func TestBrokenReplicaIsLeftForAnother(t *testing.T) {

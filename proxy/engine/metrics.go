@@ -79,11 +79,12 @@ var sglangDialect = dialect{rank: "dp_rank", families: map[string]family{
 }}
 
 var llamaDialect = dialect{families: map[string]family{
-	"llamacpp:requests_processing":  {running, 0},
-	"llamacpp:requests_deferred":    {waiting, 0},
-	"llamacpp:prompt_tokens_total":  {processed, 0},
-	"llamacpp:kv_cache_usage_ratio": {kvUsage, 0}, // older builds
-	startTime:                       {started, 0},
+	"llamacpp:requests_processing":        {running, 0},
+	"llamacpp:requests_deferred":          {waiting, 0},
+	"llamacpp:prompt_tokens_total":        {processed, 0}, // those from its cache are not among them
+	"llamacpp:prompt_tokens_cached_total": {hits, 0},
+	"llamacpp:kv_cache_usage_ratio":       {kvUsage, 0}, // older builds
+	startTime:                             {started, 0},
 }}
 
 // tally is one figure over its label sets.

@@ -10,3 +10,7 @@ import (
 func KillWithParent(cmd *exec.Cmd) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 }
+
+// ownGroup puts the child, and what it starts, into a process group that can be
+// ended as one. It comes after KillWithParent.
+func ownGroup(cmd *exec.Cmd) { cmd.SysProcAttr.Setpgid = true }

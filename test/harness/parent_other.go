@@ -2,7 +2,14 @@
 
 package harness
 
-import "os/exec"
+import (
+	"os/exec"
+	"syscall"
+)
 
 // KillWithParent does nothing on this system.
 func KillWithParent(*exec.Cmd) {}
+
+// ownGroup puts the child, and what it starts, into a process group that can be
+// ended as one.
+func ownGroup(cmd *exec.Cmd) { cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} }

@@ -24,10 +24,17 @@ type ProcsConfig struct {
 	Model   string
 
 	EngineArgs []string // further flags of engine-sim
-	Policy     string   // default ttft
-	NoSharing  bool     // routers tell each other nothing
-	PoolYAML   string   // further lines of the pool, indented by four blanks
-	SharedYAML string   // further top-level lines of every router's file
+
+	// EngineCommand is the command that runs an engine on a loopback port, in place of
+	// the simulated one, which EngineArgs is for. It may start processes of its own if
+	// they stay in its group.
+	EngineCommand func(port int) []string
+	EngineReady   time.Duration // how long an engine may take to load; 0 = 30 s
+
+	Policy     string // default ttft
+	NoSharing  bool   // routers tell each other nothing
+	PoolYAML   string // further lines of the pool, indented by four blanks
+	SharedYAML string // further top-level lines of every router's file
 }
 
 // Procs is a running cluster of processes. Its methods are for one goroutine.
@@ -42,16 +49,24 @@ type Procs struct {
 type Proc struct {
 	Name, API, Admin string // base URLs; an engine has no Admin
 	args             []string
+	command          bool // args are the whole command, which has a group of its own
+	ready            time.Duration
 	log              string
 	cmd              *exec.Cmd
 	exited           chan error
 }
+
+// readyWithin is how long a process may take until it is ready.
+const readyWithin = 30 * time.Second
 
 // StartProcs starts engines, then routers, and waits until all are ready. On an
 // error nothing is left running.
 func StartProcs(ctx context.Context, cfg ProcsConfig) (p *Procs, err error) {
 	if cfg.Policy == "" {
 		cfg.Policy = "ttft"
+	}
+	if cfg.EngineReady == 0 {
+		cfg.EngineReady = readyWithin
 	}
 	p = &Procs{cfg: cfg}
 	defer func() {
@@ -64,8 +79,12 @@ func StartProcs(ctx context.Context, cfg ProcsConfig) (p *Procs, err error) {
 		return nil, err
 	}
 	for i := range cfg.Engines {
-		e := &Proc{Name: fmt.Sprintf("e%d", i+1), API: fmt.Sprintf("http://127.0.0.1:%d", ports[i])}
-		e.args = append([]string{"engine-sim", "--port", fmt.Sprint(ports[i]), "--model", cfg.Model}, cfg.EngineArgs...)
+		e := &Proc{Name: fmt.Sprintf("e%d", i+1), API: fmt.Sprintf("http://127.0.0.1:%d", ports[i]), ready: cfg.EngineReady}
+		if cfg.EngineCommand != nil {
+			e.args, e.command = cfg.EngineCommand(ports[i]), true
+		} else {
+			e.args = append([]string{"engine-sim", "--port", fmt.Sprint(ports[i]), "--model", cfg.Model}, cfg.EngineArgs...)
+		}
 		p.Engines = append(p.Engines, e)
 		if err := p.start(e); err != nil {
 			return p, err
@@ -85,7 +104,7 @@ func StartProcs(ctx context.Context, cfg ProcsConfig) (p *Procs, err error) {
 		}
 	}
 	for _, proc := range append(append([]*Proc{}, p.Engines...), p.Routers...) {
-		if err := proc.WaitReady(ctx, 30*time.Second); err != nil {
+		if err := proc.WaitReady(ctx, max(proc.ready, readyWithin)); err != nil {
 			return p, err
 		}
 	}
@@ -125,10 +144,17 @@ func (p *Procs) start(proc *Proc) error {
 		return err
 	}
 	defer func() { _ = f.Close() }()
-	proc.cmd = exec.Command(p.cfg.Bin, proc.args...)
+	if proc.command {
+		proc.cmd = exec.Command(proc.args[0], proc.args[1:]...)
+	} else {
+		proc.cmd = exec.Command(p.cfg.Bin, proc.args...)
+	}
 	proc.cmd.Stdout, proc.cmd.Stderr = f, f
 	proc.cmd.Dir = p.cfg.Dir
 	KillWithParent(proc.cmd)
+	if proc.command {
+		ownGroup(proc.cmd)
+	}
 	if err := proc.cmd.Start(); err != nil {
 		return fmt.Errorf("start %s: %w", proc.Name, err)
 	}
@@ -144,6 +170,9 @@ func (p *Procs) Start(proc *Proc) error { return p.start(proc) }
 func (proc *Proc) Kill() {
 	if proc.cmd == nil {
 		return
+	}
+	if proc.command {
+		_ = syscall.Kill(-proc.cmd.Process.Pid, syscall.SIGKILL)
 	}
 	_ = proc.cmd.Process.Kill()
 	<-proc.exited

@@ -16,6 +16,8 @@ type Sample struct {
 	Target         string        // as the replay names it
 	OK             bool
 	Prompt, Cached int // tokens
+	Predicted      int // tokens the router expected to be cached
+	TTFT           time.Duration
 }
 
 // Samples reads a report's rows, in order of sending.
@@ -32,23 +34,33 @@ func Samples(r *replay.Report) ([]Sample, error) {
 	for i, name := range rows[0] {
 		at[name] = i
 	}
-	for _, name := range []string{"sent_s", "target", "kind", "prompt_tokens", "cached_tokens"} {
+	for _, name := range []string{"sent_s", "target", "kind", "ttft_s", "prompt_tokens", "cached_tokens", "predicted_tokens"} {
 		if _, ok := at[name]; !ok {
 			return nil, fmt.Errorf("samples have no column %q", name)
 		}
 	}
 	var out []Sample
 	for _, row := range rows[1:] {
-		sent, err := strconv.ParseFloat(row[at["sent_s"]], 64)
+		sent, err := parseSeconds(row[at["sent_s"]])
 		if err != nil {
 			return nil, err
 		}
-		s := Sample{Sent: time.Duration(sent * float64(time.Second)), Target: row[at["target"]], OK: row[at["kind"]] == "ok"}
+		ttft, err := parseSeconds(row[at["ttft_s"]])
+		if err != nil {
+			return nil, err
+		}
+		s := Sample{Sent: sent, TTFT: ttft, Target: row[at["target"]], OK: row[at["kind"]] == "ok"}
 		s.Prompt, _ = strconv.Atoi(row[at["prompt_tokens"]])
 		s.Cached, _ = strconv.Atoi(row[at["cached_tokens"]])
+		s.Predicted, _ = strconv.Atoi(row[at["predicted_tokens"]])
 		out = append(out, s)
 	}
 	return out, nil
+}
+
+func parseSeconds(text string) (time.Duration, error) {
+	v, err := strconv.ParseFloat(text, 64)
+	return time.Duration(v * float64(time.Second)), err
 }
 
 // Part is what a set of requests came to.
