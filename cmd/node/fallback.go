@@ -27,7 +27,7 @@ func (c *Config) fallbacks(v *faults) {
 			case slices.Index(p.Fallback, name) < j:
 				v.add(key, "%q stands twice", name)
 			default:
-				loop := findLoop(to, []string{p.Name, name})
+				loop := findLoop(to, p.Name, name)
 				pools := slices.Sorted(slices.Values(loop))
 				if sum := strings.Join(slices.Compact(pools), "\n"); loop != nil && !told[sum] {
 					told[sum] = true
@@ -38,18 +38,24 @@ func (c *Config) fallbacks(v *faults) {
 	}
 }
 
-// findLoop is the first way on from the end of a path that comes back to its start, as
-// pools' names, both ends included; nil if there is none.
-func findLoop(to map[string][]string, path []string) []string {
-	for _, next := range to[path[len(path)-1]] {
-		if next == path[0] {
-			return append(path, next)
-		}
-		if slices.Contains(path, next) {
-			continue // a loop of others
-		}
-		if loop := findLoop(to, append(slices.Clip(path), next)); loop != nil {
-			return loop
+// findLoop is the shortest way from a pool by way of next back to itself, as pools'
+// names, both ends included; nil if there is none.
+func findLoop(to map[string][]string, pool, next string) []string {
+	before := map[string]string{next: pool}
+	for queue := []string{next}; len(queue) > 0; queue = queue[1:] {
+		for _, name := range to[queue[0]] {
+			if name == pool {
+				way := []string{pool}
+				for at := queue[0]; at != pool; at = before[at] {
+					way = append(way, at)
+				}
+				slices.Reverse(way)
+				return append([]string{pool}, way...)
+			}
+			if _, seen := before[name]; !seen {
+				before[name] = queue[0]
+				queue = append(queue, name)
+			}
 		}
 	}
 	return nil
