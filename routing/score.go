@@ -41,7 +41,11 @@ func (p *Picker) survey(c *Choice, i int, w *state.Weight, now time.Time) {
 	t.Decode = float64(streams) + foreign.decode
 	t.Rate = par.RateAt(t.Decode)
 	t.Fixed = par.Fixed
-	c.standing[i] = standing{par: par, weight: w, kvFull: r.Reading.KVUsage >= kvFull && r.Fresh(now)}
+	block := p.cfg.BlockTokens
+	if b := int(r.Reading.BlockSize); b > 0 {
+		block = b
+	}
+	c.standing[i] = standing{par: par, weight: w, kvFull: r.Reading.KVUsage >= kvFull && r.Fresh(now), block: block}
 }
 
 // standing is what score needs of a candidate beside its Terms.
@@ -49,6 +53,7 @@ type standing struct {
 	par    *Params
 	weight *state.Weight
 	kvFull bool // by a fresh reading
+	block  int  // tokens of a KV block
 }
 
 // score fills in candidate i's match and terms, which was surveyed before. All are
@@ -61,14 +66,14 @@ func (p *Picker) score(c *Choice, i int, req *Request, now time.Time) {
 
 	t.Queue = t.QueueTokens() * perToken
 	if m.Live|m.Pending|m.Faded != 0 {
-		live, pending := p.matched(m, req.Tokens, c.PromptTokens)
+		live, pending := matched(m, req.Tokens, c.PromptTokens, s.block)
 		cand.Matched = int(max(live, pending))
 		cand.Credit = live
 		if pending > live {
 			cand.Credit += (pending - live) * p.pendingShare(m.PendingAge, t.Queue)
 		}
-		if faded := p.faded(m, req.Tokens, c.PromptTokens); faded > cand.Credit {
-			cand.Credit += (faded - cand.Credit) * p.cfg.FadedCredit
+		if deep := faded(m, req.Tokens, c.PromptTokens, s.block); deep > cand.Credit {
+			cand.Credit += (deep - cand.Credit) * p.cfg.FadedCredit
 		}
 	}
 
@@ -97,11 +102,15 @@ func (p *Picker) score(c *Choice, i int, req *Request, now time.Time) {
 	cand.Score = t.Score()
 }
 
+// whole is the tokens of the whole blocks in n tokens of a prompt, the last of which is
+// always computed: engines hold no more.
+func whole(n float64, prompt, block int) float64 {
+	return float64(max(0, min(int(n), prompt-1)) / block * block)
+}
+
 // matched turns a match in marks into prompt tokens: by live marks, and by
-// pending placements. Engines hold whole blocks before the last token.
-func (p *Picker) matched(m *sketch.Match, tokens []int32, prompt int) (live, pending float64) {
-	block := p.cfg.BlockTokens
-	limit := float64(max(0, prompt-1) / block * block)
+// pending placements.
+func matched(m *sketch.Match, tokens []int32, prompt, block int) (live, pending float64) {
 	depth := func(n int) float64 {
 		if n = min(n, len(tokens)); n <= 0 {
 			return 0
@@ -113,8 +122,7 @@ func (p *Picker) matched(m *sketch.Match, tokens []int32, prompt int) (live, pen
 		solid := depth(m.Solid)
 		live = solid + (live-solid)*max(0, min(1, m.Trust))
 	}
-	live = min(live, limit)
-	return live, min(depth(m.Pending), limit)
+	return whole(live, prompt, block), whole(depth(m.Pending), prompt, block)
 }
 
 // pendingShare is how much of a pending placement's match counts: PendingCredit
@@ -129,13 +137,12 @@ func (p *Picker) pendingShare(age time.Duration, queue float64) float64 {
 }
 
 // faded is the prompt tokens up to the deepest mark that is taken for evicted.
-func (p *Picker) faded(m *sketch.Match, tokens []int32, prompt int) float64 {
+func faded(m *sketch.Match, tokens []int32, prompt, block int) float64 {
 	n := min(m.Faded, len(tokens))
 	if n <= 0 {
 		return 0
 	}
-	block := p.cfg.BlockTokens
-	return min(float64(tokens[n-1]), float64(max(0, prompt-1)/block*block))
+	return whole(float64(tokens[n-1]), prompt, block)
 }
 
 type foreign struct {

@@ -242,3 +242,26 @@ func TestASlowReplicaGetsItsShare(t *testing.T) {
 		t.Errorf("the slow one got %d of 1300, want about 100: %v", n, got)
 	}
 }
+
+// An engine holds whole blocks of its own size, and computes a prompt's last token.
+func TestMatchesAreWholeBlocks(t *testing.T) {
+	f := func(block float64, prompt, held, want int) {
+		t.Helper()
+		w := newWorld(t, 1, "")
+		if block != 0 {
+			w.read(0, func(r *state.Reading) { r.BlockSize = block })
+		}
+		w.hold(0, held)
+		if got := w.one(w.prompt(prompt)).MatchedTokens; got != want {
+			t.Errorf("blocks of %v, %d of %d tokens held: %d matched, want %d", block, held, prompt, got, want)
+		}
+	}
+	f(0, 1000, 768, 768)
+	f(16, 1000, 1024, 992) // the whole prompt: its last mark is its end
+	f(100, 1000, 768, 700)
+	f(128, 1000, 1024, 896)
+	f(256, 1024, 1024, 768)
+	f(2048, 1000, 768, 0)
+	f(1, 1000, 1024, 999)
+	f(-1, 1000, 768, 768)
+}
