@@ -27,9 +27,14 @@ const (
 // closed: engines keep what changes them under such paths, too (/v1/load_lora_adapter),
 // and what keeps state with one replica (/v1/files, /v1/batches) needs more than a model.
 var passedThrough = map[string]bool{
-	"/v1/rerank": true, "/v2/rerank": true, "/rerank": true, "/v1/score": true, "/score": true, "/v1/classify": true, "/classify": true, "/pooling": true,
-	"/tokenize": true, "/detokenize": true, "/generate": true, "/v1/moderations": true, "/v1/images/generations": true,
+	// OpenAI
+	"/v1/moderations": true, "/v1/images/generations": true, "/v1/images/edits": true,
 	"/v1/audio/transcriptions": true, "/v1/audio/translations": true, "/v1/audio/speech": true,
+	// vLLM, SGLang and llama.cpp's server, Cohere's and Jina's among them
+	"/v1/rerank": true, "/v2/rerank": true, "/rerank": true, "/v1/reranking": true, "/reranking": true, "/v2/embed": true,
+	"/v1/score": true, "/score": true, "/v1/classify": true, "/classify": true, "/pooling": true, "/encode": true,
+	"/tokenize": true, "/detokenize": true, "/v1/tokenize": true, "/v1/detokenize": true, "/apply-template": true,
+	"/generate": true, "/completion": true, "/infill": true,
 }
 
 // PassedThrough reports whether a path, whose endpoint is Other, is served: a replica

@@ -44,6 +44,13 @@ func TestB12PathsThatArePassedThrough(t *testing.T) {
 	f("/score", `{"model":"llama","text_1":"a","text_2":["b"]}`, json, `{"data":[]}`)
 	f("/tokenize", `{"model":"llama","messages":"not looked at","tools":1,"n":0}`, json, `{"count":3,"tokens":[1,2,3]}`)
 	f("/detokenize", `{"model":"llama","tokens":[1]}`, json, `{"prompt":"a"}`)
+	// vLLM's, SGLang's and llama.cpp's own.
+	for _, path := range []string{
+		"/v1/classify", "/classify", "/pooling", "/encode", "/v2/embed", "/v1/reranking", "/reranking",
+		"/v1/tokenize", "/v1/detokenize", "/apply-template", "/completion", "/infill", "/v1/moderations", "/v1/images/generations", "/v1/images/edits",
+	} {
+		f(path, `{"model":"llama","input":"a"}`, json, `{"data":[]}`)
+	}
 	f("/v1/audio/speech", `{"model":"llama","input":"a","voice":"b"}`, "audio/mpeg", "\xff\xf3\x00{\r\n\r\n"+strings.Repeat("\x00\x01", 1<<20))
 	// Engines' own interfaces name no model: the only one is meant.
 	f("/generate", `{"text":"a","sampling_params":{"max_new_tokens":5}}`, json, `[{"text":"b"}]`)
