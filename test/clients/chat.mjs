@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import OpenAI from 'openai';
 
-const [api, model] = process.argv.slice(2);
+const [api, model, ...flags] = process.argv.slice(2);
 const client = new OpenAI({ baseURL: api + '/v1', apiKey: 'none', maxRetries: 0, timeout: 30_000 });
 const tools = [{ type: 'function', function: { name: 'weather', description: 'of a place', parameters: {
   type: 'object', properties: { text: { type: 'string' } }, required: ['text'] } } }];
@@ -86,3 +86,31 @@ await check('unknown model', () => assert.rejects(
   client.chat.completions.create({ model: 'no-such-model', messages }), (e) => e instanceof OpenAI.NotFoundError && /no-such-model/.test(e.message)));
 await check('bad request', () => assert.rejects(
   client.chat.completions.create({ model, messages, max_tokens: -5 }), OpenAI.BadRequestError));
+
+if (flags.includes('responses')) {
+  await check('response', async () => {
+    const r = await client.responses.create({ model, instructions: 'You are terse.', input: 'What is the weather?', max_output_tokens: 7 });
+    assert(r.output_text);
+    assert.equal(r.model, model);
+    assert.equal(r.usage.output_tokens, 7);
+  });
+  await check('streamed response and what goes on from it', async () => {
+    let text = '', done;
+    for await (const event of await client.responses.create({ model, input: 'What is the weather?', max_output_tokens: 20, stream: true })) {
+      if (event.type === 'response.output_text.delta') text += event.delta;
+      if (event.type === 'response.completed' || event.type === 'response.incomplete') done = event.response;
+    }
+    assert(text);
+    assert.equal(done.output[0].content[0].text, text);
+    assert.equal(done.usage.output_tokens, 20);
+    for (let i = 0; i < 3; i++) {
+      const r = await client.responses.create({ model, input: 'And tomorrow?', previous_response_id: done.id, max_output_tokens: 5 });
+      assert.equal(r.previous_response_id, done.id);
+      assert(r.usage.input_tokens > done.usage.total_tokens);
+    }
+    assert.equal((await client.responses.retrieve(done.id)).id, done.id);
+  });
+  await check('response of nobody', async () => {
+    await assert.rejects(client.responses.create({ model, input: 'Go on', previous_response_id: 'resp_none' }), { status: 404, param: 'previous_response_id' });
+  });
+}

@@ -116,3 +116,37 @@ def _():
     except openai.BadRequestError:
         return
     raise AssertionError("no error")
+
+
+def responses():
+    @check("response")
+    def _():
+        r = client.responses.create(model=model, instructions="You are terse.", input="What is the weather?", max_output_tokens=7)
+        assert r.output_text and r.model == model and r.usage.output_tokens == 7, r
+
+    @check("streamed response and what goes on from it")
+    def _():
+        text, done = "", None
+        for event in client.responses.create(model=model, input="What is the weather?", max_output_tokens=20, stream=True):
+            if event.type == "response.output_text.delta":
+                text += event.delta
+            if event.type in ("response.completed", "response.incomplete"):
+                done = event.response
+        assert text and done.output_text == text and done.usage.output_tokens == 20, (text, done)
+        for _ in range(3):
+            r = client.responses.create(model=model, input="And tomorrow?", previous_response_id=done.id, max_output_tokens=5)
+            assert r.previous_response_id == done.id and r.usage.input_tokens > done.usage.total_tokens, r
+        assert client.responses.retrieve(done.id).output_text == text
+
+    @check("response of nobody")
+    def _():
+        try:
+            client.responses.create(model=model, input="Go on", previous_response_id="resp_none")
+        except openai.NotFoundError as e:
+            assert e.param == "previous_response_id", e
+            return
+        raise AssertionError("no error")
+
+
+if "responses" in sys.argv[3:]:
+    responses()

@@ -36,6 +36,7 @@ var messagesNode []byte
 // client is one that is tried.
 type client struct {
 	name   string
+	api    string // that it speaks: openai or anthropic
 	script []byte // written to file, nil when set-up makes that
 	file   string
 	setUp  func(ctx context.Context, dir string) error // once
@@ -44,11 +45,11 @@ type client struct {
 
 // openaiClients speak OpenAI's API.
 var openaiClients = []client{
-	goClient("openai-go (Go)", "chat", ".", "./test/clients/chat"),
-	pythonClient("openai", openaiPython, "chat.py", chatPython),
-	nodeClient("openai", openaiNode, "chat.mjs", chatNode),
+	goClient("openai-go (Go)", "openai", "chat", ".", "./test/clients/chat"),
+	pythonClient("openai", "openai", openaiPython, "chat.py", chatPython),
+	nodeClient("openai", "openai", openaiNode, "chat.mjs", chatNode),
 	{
-		name: "curl", script: chatCurl, file: "chat.sh",
+		name: "curl", api: "openai", script: chatCurl, file: "chat.sh",
 		setUp: func(ctx context.Context, dir string) error { return do(ctx, dir, "curl", "--version") },
 		run:   func(string) []string { return []string{"sh"} },
 	},
@@ -56,15 +57,15 @@ var openaiClients = []client{
 
 // messagesClients speak Anthropic's.
 var messagesClients = []client{
-	goClient("anthropic-sdk-go (Go)", "messages", "test/clients/messages", "."),
-	pythonClient("anthropic", anthropicPython, "messages.py", messagesPython),
-	nodeClient("@anthropic-ai/sdk", anthropicNode, "messages.mjs", messagesNode),
+	goClient("anthropic-sdk-go (Go)", "anthropic", "messages", "test/clients/messages", "."),
+	pythonClient("anthropic", "anthropic", anthropicPython, "messages.py", messagesPython),
+	nodeClient("@anthropic-ai/sdk", "anthropic", anthropicNode, "messages.mjs", messagesNode),
 }
 
 // goClient is a package of the module in a directory.
-func goClient(library, file, module, pkg string) client {
+func goClient(library, api, file, module, pkg string) client {
 	return client{
-		name: library, file: file,
+		name: library, api: api, file: file,
 		setUp: func(ctx context.Context, dir string) error {
 			return do(ctx, module, "go", "build", "-o", filepath.Join(dir, file), pkg)
 		},
@@ -72,9 +73,9 @@ func goClient(library, file, module, pkg string) client {
 	}
 }
 
-func pythonClient(library, version, file string, script []byte) client {
+func pythonClient(library, api, version, file string, script []byte) client {
 	return client{
-		name: library + " " + version + " (Python)", script: script, file: file,
+		name: library + " " + version + " (Python)", api: api, script: script, file: file,
 		setUp: func(ctx context.Context, dir string) error {
 			if err := do(ctx, dir, "python3", "-m", "venv", "venv"); err != nil {
 				return err
@@ -85,9 +86,9 @@ func pythonClient(library, version, file string, script []byte) client {
 	}
 }
 
-func nodeClient(library, version, file string, script []byte) client {
+func nodeClient(library, api, version, file string, script []byte) client {
 	return client{
-		name: library + " " + version + " (Node)", script: script, file: file,
+		name: library + " " + version + " (Node)", api: api, script: script, file: file,
 		setUp: func(ctx context.Context, dir string) error {
 			return do(ctx, dir, "npm", "install", "--silent", "--no-audit", "--no-fund", "--prefix", dir, library+"@"+version)
 		},

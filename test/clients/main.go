@@ -47,42 +47,50 @@ type trial struct {
 	clients []client
 	cluster harness.ProcsConfig
 
-	// Messages are translated: there are no thoughts, since the simulated engine tells
-	// none in a chat, and counts of tokens are estimates.
-	translated bool
+	// What clients' scripts are told of the engines, by the API that they speak.
+	flags map[string]string
 }
+
+// What scripts are told.
+var (
+	// Messages are translated: there are no thoughts, since the simulated engine tells
+	// none in a chat, and counts of tokens are estimates. Responses are kept.
+	chats = map[string]string{"openai": "responses", "anthropic": "translated"}
+	// The same without Responses, which the simulated llama.cpp has not.
+	chatsOnly = map[string]string{"anthropic": "translated"}
+)
 
 func trials(bin string, direct bool) []trial {
 	engine := trial{
 		"Official clients at a simulated Anthropic", messagesClients,
 		harness.ProcsConfig{Bin: bin, Engines: 1, Model: model, EngineArgs: []string{"--speed", "20", "--engine", "anthropic"}},
-		false,
+		nil,
 	}
 	if direct {
 		return []trial{engine}
 	}
-	face := func(engine, title string) trial {
+	face := func(engine, title string, flags map[string]string) trial {
 		return trial{
 			"Official clients through a router to a simulated " + title, slices.Concat(openaiClients, messagesClients),
 			harness.ProcsConfig{Bin: bin, Routers: 1, Engines: 2, Model: model, EngineArgs: []string{"--speed", "20", "--engine", engine}},
-			true,
+			flags,
 		}
 	}
 	return []trial{
 		{
 			"Official clients through three routers to a simulated vLLM", slices.Concat(openaiClients, messagesClients),
 			harness.ProcsConfig{Bin: bin, Routers: 3, Engines: 2, Model: model, EngineArgs: []string{"--speed", "20"}},
-			true,
+			chats,
 		},
-		face("sglang", "SGLang"),
-		face("llamacpp", "llama.cpp"),
+		face("sglang", "SGLang", chats),
+		face("llamacpp", "llama.cpp", chatsOnly),
 		{
 			"Official clients through a router to a simulated Anthropic", messagesClients,
 			harness.ProcsConfig{
 				Bin: bin, Routers: 1, Engines: 2, Model: model, EngineArgs: []string{"--speed", "20", "--engine", "anthropic"},
 				PoolYAML: "    engine: anthropic\n    api_key_env: " + engineKey + "\n",
 			},
-			false,
+			nil,
 		},
 		engine,
 	}
@@ -147,7 +155,7 @@ func (t *trial) run(ctx context.Context, dir string) (failed, all int, err error
 	for i := range t.clients {
 		c, first := &t.clients[i], len(rows)
 		for k, target := range targets {
-			checks, err := c.try(ctx, dir, target.API, t.translated)
+			checks, err := c.try(ctx, dir, target.API, t.flags[c.api])
 			if err != nil {
 				return 0, 0, fmt.Errorf("%s with %s: %w", c.name, target.Name, err)
 			}
@@ -173,10 +181,10 @@ func (t *trial) run(ctx context.Context, dir string) (failed, all int, err error
 }
 
 // try runs a client's script against a base URL.
-func (c *client) try(ctx context.Context, dir, api string, translated bool) (checks []check, err error) {
+func (c *client) try(ctx context.Context, dir, api, flag string) (checks []check, err error) {
 	args := append(c.run(dir), filepath.Join(dir, c.file), api, model)
-	if translated {
-		args = append(args, "translated")
+	if flag != "" {
+		args = append(args, flag)
 	}
 	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
 	cmd.Dir = dir
