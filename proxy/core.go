@@ -351,7 +351,8 @@ type Explanation struct {
 	Policy        string          `json:"policy,omitempty"`
 	Reason        string          `json:"reason,omitempty"`
 	MatchedTokens int             `json:"matched_tokens"`
-	TTFT          time.Duration   `json:"ttft_ns"` // predicted
+	TTFT          time.Duration   `json:"ttft_ns"`            // predicted
+	Fallback      []string        `json:"fallback,omitempty"` // pools that are asked where this one can't serve it
 	Candidates    []CandidateInfo `json:"candidates"`
 	Refused       string          `json:"refused,omitempty"` // why it would not be served
 }
@@ -394,6 +395,9 @@ func (c *Core) Explain(_ context.Context, path string, body []byte) (Explanation
 	defer j.Release()
 	x := Explanation{
 		Pool: j.pool.Spec.Name, Model: r.Model, Adapter: j.req.Adapter, PromptTokens: j.req.PromptTokens, Marks: len(j.marks),
+	}
+	if x.Adapter == "" && !r.Continues() {
+		x.Fallback = j.pool.Spec.Fallback
 	}
 	j.req.Pool, j.req.DryRun = j.pool, true
 	v, now := c.store.View(), c.now()

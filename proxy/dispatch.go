@@ -20,13 +20,21 @@ type tries struct {
 
 // dispatch tries replicas, and those of the pools that are to be asked in the place of
 // the request's own, until one answers or nothing is left to try. Its results are those
-// of try.
+// of try. A pool that lacks what is asked for says nothing of the request: then the
+// failure before it counts.
 func (r *request) dispatch() (f *failure, quiet bool) {
 	for {
 		f, quiet = r.try()
-		if f == nil || quiet || !r.fallBack(f) {
+		if f == nil || quiet {
 			return f, quiet
 		}
+		if r.before != nil && f.lacks() {
+			f = r.before
+		}
+		if !r.fallBack(f) {
+			return f, quiet
+		}
+		r.before = f
 	}
 }
 

@@ -36,6 +36,11 @@ func fallbackReason(f *failure) string {
 	return ""
 }
 
+// lacks reports whether a replica said that its server has no such path or model.
+func (f *failure) lacks() bool {
+	return f.status == http.StatusNotFound || f.status == http.StatusMethodNotAllowed || f.status == http.StatusNotImplemented
+}
+
 // picked reports whether it is a pick that failed, so that nothing was sent.
 func (f *failure) picked() bool { return f.shed != "" && !f.unreached }
 

@@ -49,6 +49,7 @@ type request struct {
 	// fell is why the present one is asked in the place of the request's own.
 	fallbacks []string
 	fell      string
+	before    *failure // why the pool before could not serve it; nil: there was none
 	call      *call
 	disarm    func()
 	x         exchange

@@ -76,7 +76,7 @@ kind none. Kinds:
 	f.StringVar(&listen, "listen", "127.0.0.1:8000", "address to listen on")
 	f.IntVar(&port, "port", 8000, "port to listen on, on 127.0.0.1")
 	f.IntVar(&parent, "parent", 0, "end when the process of this id is no longer the parent; 0 = run on")
-	f.StringVar((*string)(&cfg.Kind), "engine", string(cfg.Kind), "engine to speak like: vllm, sglang, llamacpp or anthropic")
+	f.StringVar((*string)(&cfg.Kind), "engine", string(cfg.Kind), "engine to speak like: vllm, sglang, llamacpp or anthropic, which wants a key (any one) and the header anthropic-version")
 	f.StringVar(&cfg.Model, "model", cfg.Model, "model name")
 	f.StringSliceVar(&cfg.Adapters, "adapters", nil, "LoRA adapters served beside the model")
 	f.IntVar(&cfg.MaxLoRAs, "max-loras", 0, "most adapters in a batch, and loaded; 0 = no bound")

@@ -32,6 +32,7 @@ type explained struct {
 	TTFT          time.Duration `json:"ttft_ns"`
 	Observed      time.Duration `json:"observed_ttft_ns"`
 	Refused       string        `json:"refused"`
+	Fallback      []string      `json:"fallback"` // of a pick to come
 	Candidates    []candidate   `json:"candidates"`
 }
 
@@ -184,6 +185,7 @@ var prompts = []struct{ path, field string }{
 	{"/v1/chat/completions", "messages"},
 	{"/v1/completions", "prompt"},
 	{"/v1/embeddings", "input"},
+	{"/v1/responses", "input"},
 }
 
 // fitsPath refuses a body without the prompt that its path's requests have: it would
@@ -193,7 +195,8 @@ func fitsPath(path string, body []byte) error {
 	if json.Unmarshal(body, &fields) != nil {
 		return nil
 	}
-	var missing, hint string
+	var missing string
+	var fits []string
 	for _, p := range prompts {
 		_, there := fields[p.field]
 		switch {
@@ -201,12 +204,16 @@ func fitsPath(path string, body []byte) error {
 			return nil
 		case p.path == path:
 			missing = p.field
-		case there && hint == "":
-			hint = fmt.Sprintf(": if it is for %[1]s, say --path %[1]s", p.path)
+		case there:
+			fits = append(fits, p.path)
 		}
 	}
 	if missing == "" {
 		return nil // no path of these
+	}
+	hint := ""
+	if len(fits) > 0 {
+		hint = ": if it is for " + strings.Join(fits, " or ") + ", say --path " + strings.Join(fits, " or --path ")
 	}
 	return fmt.Errorf("no %q in it, which %s takes%s", missing, path, hint)
 }
@@ -243,6 +250,9 @@ func (e *explained) print(w io.Writer, o outputFlag) error {
 	}
 	if e.Prefill != "" {
 		fmt.Fprintf(w, "its prompt is prefilled by %s first\n", e.Prefill)
+	}
+	if len(e.Fallback) > 0 {
+		fmt.Fprintf(w, "where pool %s can't serve it, pool %s is asked\n", e.Pool, strings.Join(e.Fallback, ", then pool "))
 	}
 	if best, tied := e.tied(); tied {
 		fmt.Fprintf(w, "its score is within the tie band of the best, %.1f: among such replicas one is drawn at random\n", best)

@@ -146,6 +146,10 @@ func TestExplain(t *testing.T) {
 				x.wants(t, 0, "goes to")
 				continue
 			}
+			if of == "/v1/embeddings" {
+				x.wants(t, 1, ": if it is for /v1/embeddings or /v1/responses, say --path /v1/embeddings or --path /v1/responses\n")
+				continue
+			}
 			x.wants(t, 1, body+`: no "`+field+`" in it, which `+path+` takes: if it is for `+of+`, say --path `+of+"\n")
 		}
 	}

@@ -120,6 +120,31 @@ func TestFallbackWhereItIsNoUse(t *testing.T) {
 	settled(t, []*router{r}, e, other)
 }
 
+// What another pool's engine does not have is not what the client did wrong: the pool's
+// own word is told.
+func TestFallbackThatLacksWhatIsAsked(t *testing.T) {
+	t.Parallel()
+	for _, status := range []int{404, 405, 501, 400} {
+		e := newEngine(t, says(reply(429, strings.Replace(full, "503", "429", 1), "Retry-After: 7")))
+		other := newEngine(t, says(reply(status, `{"error":{"message":"not here","code":null}}`)))
+		p := pool(e)
+		p.Fallback = []string{"q"}
+		r := start(t, setup{}, p, fallbackPool(other))[0]
+		a := r.chat(ask)
+		want := 429
+		if status == 400 {
+			want = 400 // of the request itself
+		}
+		if a.StatusCode != want || (want == 429) != (a.Header.Get("Retry-After") != "") || (want == 429) == strings.Contains(a.body, "not here") {
+			t.Errorf("%d of another pool: %d %v %s", status, a.StatusCode, a.Header, a.body)
+		}
+		if n := len(other.requests()); n != 1 {
+			t.Errorf("the other pool was asked %d times", n)
+		}
+		settled(t, []*router{r}, e, other)
+	}
+}
+
 // Fallbacks of fallbacks are not followed.
 func TestFallbackIsOneLevel(t *testing.T) {
 	t.Parallel()
