@@ -5,8 +5,9 @@ import (
 	_ "embed"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
+
+	"github.com/hearsay-llm/hearsay/test/bench/procs"
 )
 
 // The libraries' versions. Those for Go are in go.mod: openai-go's in that of this module,
@@ -50,7 +51,7 @@ var openaiClients = []client{
 	nodeClient("openai", "openai", openaiNode, "chat.mjs", chatNode),
 	{
 		name: "curl", api: "openai", script: chatCurl, file: "chat.sh",
-		setUp: func(ctx context.Context, dir string) error { return do(ctx, dir, "curl", "--version") },
+		setUp: func(ctx context.Context, dir string) error { return procs.Do(ctx, dir, "curl", "--version") },
 		run:   func(string) []string { return []string{"sh"} },
 	},
 }
@@ -67,7 +68,7 @@ func goClient(library, api, file, module, pkg string) client {
 	return client{
 		name: library, api: api, file: file,
 		setUp: func(ctx context.Context, dir string) error {
-			return do(ctx, module, "go", "build", "-o", filepath.Join(dir, file), pkg)
+			return procs.Do(ctx, module, "go", "build", "-o", filepath.Join(dir, file), pkg)
 		},
 		run: func(string) []string { return nil },
 	}
@@ -77,10 +78,10 @@ func pythonClient(library, api, version, file string, script []byte) client {
 	return client{
 		name: library + " " + version + " (Python)", api: api, script: script, file: file,
 		setUp: func(ctx context.Context, dir string) error {
-			if err := do(ctx, dir, "python3", "-m", "venv", "venv"); err != nil {
+			if err := procs.Do(ctx, dir, "python3", "-m", "venv", "venv"); err != nil {
 				return err
 			}
-			return do(ctx, dir, "venv/bin/pip", "install", "--quiet", "--disable-pip-version-check", library+"=="+version)
+			return procs.Do(ctx, dir, "venv/bin/pip", "install", "--quiet", "--disable-pip-version-check", library+"=="+version)
 		},
 		run: func(dir string) []string { return []string{filepath.Join(dir, "venv/bin/python")} },
 	}
@@ -90,7 +91,7 @@ func nodeClient(library, api, version, file string, script []byte) client {
 	return client{
 		name: library + " " + version + " (Node)", api: api, script: script, file: file,
 		setUp: func(ctx context.Context, dir string) error {
-			return do(ctx, dir, "npm", "install", "--silent", "--no-audit", "--no-fund", "--prefix", dir, library+"@"+version)
+			return procs.Do(ctx, dir, "npm", "install", "--silent", "--no-audit", "--no-fund", "--prefix", dir, library+"@"+version)
 		},
 		run: func(string) []string { return []string{"node"} },
 	}
@@ -106,14 +107,4 @@ func (c *client) prepare(ctx context.Context, dir string) error {
 		return nil
 	}
 	return os.WriteFile(filepath.Join(dir, c.file), c.script, 0o644)
-}
-
-// do runs a command in a directory; what it printed is the error's.
-func do(ctx context.Context, dir string, args ...string) error {
-	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
-	cmd.Dir = dir
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("%s: %w\n%s", args[0], err, out)
-	}
-	return nil
 }

