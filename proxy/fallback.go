@@ -67,8 +67,15 @@ func (r *request) enterOther(name string) bool {
 	if pool == nil {
 		return false // it has gone since the pools were checked
 	}
-	if r.ask.Endpoint == api.Responses && serveResponses(pool, &r.ask) != nil {
-		return false
+	switch r.ask.Endpoint {
+	case api.Responses:
+		if serveResponses(pool, &r.ask) != nil {
+			return false
+		}
+	case api.Count:
+		if !speaksMessages(pool) {
+			return false // its engines count no messages
+		}
 	}
 	chat, native := r.chat, r.native
 	if r.ask.Endpoint == api.Messages && r.translate(pool, len(r.fallbacks) > 0) != nil {

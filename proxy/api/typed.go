@@ -22,6 +22,7 @@ func (e *Events) Read(event []byte, sink AnswerSink) {
 	}
 	var kind, response scan.Value
 	var scratch [40]byte
+	next := e.Next
 	for key, ok := c.NextField(); ok; key, ok = c.NextField() {
 		v := c.Skip()
 		switch string(key.Text(event, scratch[:0])) {
@@ -29,13 +30,17 @@ func (e *Events) Read(event []byte, sink AnswerSink) {
 			kind = v
 		case "sequence_number":
 			if n, ok := scan.Int(v.Raw(event)); ok && v.Kind == scan.Number && n >= 0 && n < 1<<53 {
-				e.Next = n + 1
+				next = n + 1
 			}
 		case "response":
 			response = v
 		}
 	}
-	if c.End() != nil || kind.Kind != scan.String || response.Kind != scan.Object {
+	if c.End() != nil {
+		return // cut: the client won't have it
+	}
+	e.Next = next
+	if kind.Kind != scan.String || response.Kind != scan.Object {
 		return
 	}
 	switch raw := response.Raw(event); string(kind.Text(event, scratch[:0])) {

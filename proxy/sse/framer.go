@@ -170,8 +170,11 @@ func (f *Framer) End() []byte {
 	if len(f.held) == 0 {
 		return nil
 	}
+	done := f.seen.done
 	f.event(f.held)
-	f.seen.cut = f.isCut(f.held)
+	if f.seen.cut = f.isCut(f.held); f.seen.cut {
+		f.seen.done = done // its name alone ends nothing
+	}
 	if !f.opts.change() {
 		f.held = f.held[:0]
 		return nil

@@ -167,6 +167,22 @@ func TestFallbackOfMessages(t *testing.T) {
 	f("vllm", "openai", named("theirs"), "/v1/chat/completions", `"max_completion_tokens":9`)
 }
 
+// Engines that count no messages are not asked to: they would say that there is no such
+// path.
+func TestFallbackOfCounts(t *testing.T) {
+	t.Parallel()
+	e, other := newEngine(t, says(reply(500, oops))), newEngine(t, says(reply(404, `{"detail":"Not Found"}`)))
+	p := pool(e)
+	p.Engine, p.Fallback = "anthropic", []string{"q"}
+	r := start(t, setup{}, p, fallbackPool(other))[0]
+	s := r.send(strings.Replace(post(`{"model":"m","messages":[{"role":"user","content":"Hi"}]}`), "/v1/chat/completions", "/v1/messages/count_tokens", 1))
+	defer func() { _ = s.conn.Close() }()
+	if a := s.rest(); a.StatusCode != 500 || len(other.requests()) != 0 {
+		t.Errorf("%d %s, %d requests at the other pool", a.StatusCode, a.body, len(other.requests()))
+	}
+	settled(t, []*router{r}, e, other)
+}
+
 // A pool whose replicas have roles takes over, and gives up what it took where it fails.
 func TestFallbackWithRoles(t *testing.T) {
 	t.Parallel()
