@@ -403,8 +403,8 @@ func plain(in []byte) (payloads []string) {
 func TestCutEventsEndNothing(t *testing.T) {
 	for tail, done := range map[string]bool{
 		"event: response.completed\ndata: {\"type\":\"response.completed\",\"respo": false,
-		"event: message_stop\ndata: {\"type\":":                                  false,
-		"event: response.completed\ndata: {\"type\":\"response.completed\"}":     true,
+		"event: message_stop\ndata: {\"type\":":                                     false,
+		"event: response.completed\ndata: {\"type\":\"response.completed\"}":        true,
 		"data: [DONE]": true,
 	} {
 		for _, tag := range []string{"", "_t"} {
