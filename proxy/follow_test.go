@@ -242,6 +242,30 @@ func TestStoredResponses(t *testing.T) {
 	})
 }
 
+// A response that is kept is shown in the pool's name where its model is the pool's, and in
+// its own where it is an adapter.
+func TestStoredResponsesNameTheirModel(t *testing.T) {
+	inBubble(t, func(t *testing.T, w wire) {
+		model := "org/up"
+		up := func(s string) string { return strings.ReplaceAll(s, `"model":"llama"`, `"model":"`+model+`"`) }
+		g := newRig(t, w, handlers(func(e *engine, in *incoming) bool {
+			if in.URL.RawQuery != "" {
+				return streams(up(strings.Join(respEvents(), "")))(e, in)
+			}
+			return in.write(jsonAnswer(200, up(respBody("completed", respItem, respUsage)))) == nil
+		}), func(_ *Config, s *poolSpec) { s.UpstreamModel = "org/up" })
+		for _, f := range [][2]string{{"org/up", "llama"}, {"a1", "a1"}} {
+			model = f[0]
+			for _, query := range []string{"", "?stream=true"} {
+				r := g.do("GET /v1/responses/resp_1" + tagOf("e1") + query + " HTTP/1.1\r\nHost: r\r\n\r\n")
+				if n := strings.Count(r.body, `"model":"`+f[1]+`"`); r.StatusCode != 200 || n == 0 || n != strings.Count(r.body, `"model":`) {
+					t.Errorf("%s: %d %s", f[0], r.StatusCode, r.body)
+				}
+			}
+		}
+	})
+}
+
 // What a follow-up goes on from is in no body: what an engine says of the whole prompt
 // teaches nothing of texts, and nothing of it was predicted.
 func TestFollowUpsTeachNoRatio(t *testing.T) {

@@ -83,7 +83,7 @@ func (a *relay) watch() {
 		}
 	}
 	names := r.names()
-	opts := sse.Options{DropUsage: r.usage, Model: names.Model, Tag: names.Tag, Previous: names.Previous}
+	opts := sse.Options{DropUsage: r.usage, Model: names.Model, Of: names.Of, Tag: names.Tag, Previous: names.Previous}
 	switch opts.Typed = r.ask.Endpoint.Shape() == api.Typed; {
 	case opts.Typed:
 		opts.OnData = func(payload []byte) { a.typed.Read(payload, a.sink) }

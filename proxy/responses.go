@@ -261,6 +261,9 @@ func (r *request) names() api.Names {
 	n := api.Names{Model: r.shown}
 	ep := r.ask.Endpoint
 	spec := &r.job.Pool().Spec
+	if ep == api.Stored && r.shown != "" { // it may be an adapter's
+		n.Of = string(scan.AppendQuoted(nil, spec.UpstreamName()))
+	}
 	if ep != api.Responses && ep != api.Stored || !keepsOwn(kindOf(spec, r.replica)) {
 		return n
 	}

@@ -136,6 +136,7 @@ func StatusOfCode(code string) int {
 // Names are what an answer must say in place of what its engine says.
 type Names struct {
 	Model    string // of the model, a JSON string with its quotes; empty: as the engine does
+	Of       string // the one name that Model takes the place of, a JSON string; empty: any
 	Tag      string // what a response's id gets at its end; empty: nothing
 	Previous string // what previous_response_id was, a JSON string; empty: the engine's, with the tag
 }
@@ -165,7 +166,7 @@ func Rewrite(body []byte, n Names) []byte {
 		}
 		whole := Span{at + v.Start, at + v.End}
 		switch name := string(key.Text(doc, scratch[:0])); {
-		case name == "model" && n.Model != "":
+		case name == "model" && n.Model != "" && (n.Of == "" || string(v.Raw(doc)) == n.Of):
 			edits = append(edits, Edit{whole, n.Model})
 			if n.Tag == "" {
 				return Splice(make([]byte, 0, SplicedLen(body, edits)), body, edits)

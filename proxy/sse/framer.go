@@ -24,6 +24,9 @@ type Options struct {
 	// response object. It is a JSON string with its quotes.
 	Model string
 
+	// Of, if not empty, is the one name that Model takes the place of, a JSON string with its quotes.
+	Of string
+
 	// Typed says that the stream is one of OpenAI's Responses: events are named by their type also where they have no
 	// name, and those that only announce an answer are counted apart.
 	Typed bool
