@@ -198,7 +198,9 @@ func (a *relay) load() *failure {
 		r.answered()
 	}
 	ep := r.ask.Endpoint
-	a.json = !a.encoded && ep != api.Other && ep != api.Stored && meansJSON(r.x.resp.ContentType())
+	// What is kept may be shown without a body, but where nothing else tells its end.
+	plain := ep == api.Other || ep == api.Stored && r.x.body.kind != bodyUntilClose
+	a.json = !a.encoded && !plain && meansJSON(r.x.resp.ContentType())
 	limit := r.s.limits.UsageBytes
 	names := r.names()
 	if r.chat != nil || names.Tag != "" {
