@@ -396,7 +396,7 @@ func (c *Core) Explain(_ context.Context, path string, body []byte) (Explanation
 	x := Explanation{
 		Pool: j.pool.Spec.Name, Model: r.Model, Adapter: j.req.Adapter, PromptTokens: j.req.PromptTokens, Marks: len(j.marks),
 	}
-	if x.Adapter == "" && !r.Continues() {
+	if x.Adapter == "" && othersMay(&r) {
 		x.Fallback = j.pool.Spec.Fallback
 	}
 	j.req.Pool, j.req.DryRun = j.pool, true

@@ -122,7 +122,7 @@ func (r *request) rejected(status int) *failure {
 	case status >= 500:
 		f.outcome, f.retry = OutcomeFailed, true
 	case status >= 400:
-		f.outcome = OutcomeRejected
+		f.outcome, f.retry = OutcomeRejected, r.unlisted(status, body)
 	default: // a redirect, or success without content: no engine means that
 		return broken("bad_response", true)
 	}
@@ -130,6 +130,13 @@ func (r *request) rejected(status int) *failure {
 		f.err = unreadable(status, f.wait)
 	}
 	return f
+}
+
+// unlisted reports whether a replica says that it does not have the request's adapter:
+// it was unloaded since the last reading, and another replica may have it still.
+func (r *request) unlisted(status int, body []byte) bool {
+	return r.job != nil && r.job.Adapter() != "" && // a prefill beside the answer has no job
+		(status == http.StatusNotFound || status == http.StatusBadRequest && bytes.Contains(body, []byte("LoRA adapter")))
 }
 
 // told is a replica's own words as an error of ours, for a stream that has begun.

@@ -36,9 +36,24 @@ func fallbackReason(f *failure) string {
 	return ""
 }
 
-// lacks reports whether a replica said that its server has no such path or model.
+// lacks reports whether a replica said that its server has no such path or model, or does
+// not know the router's credential.
 func (f *failure) lacks() bool {
-	return f.status == http.StatusNotFound || f.status == http.StatusMethodNotAllowed || f.status == http.StatusNotImplemented
+	switch f.status {
+	case http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound, http.StatusMethodNotAllowed, http.StatusNotImplemented:
+		return true
+	}
+	return false
+}
+
+// othersMay reports whether another pool may be asked for what a request is after: text.
+// Vectors and tokens of another model are no substitute.
+func othersMay(ask *api.Request) bool {
+	switch ask.Endpoint {
+	case api.Chat, api.Completions, api.Messages, api.Count, api.Responses:
+		return !ask.Continues()
+	}
+	return false
 }
 
 // picked reports whether it is a pick that failed, so that nothing was sent.
@@ -72,8 +87,15 @@ func (r *request) enterOther(name string) bool {
 	if pool == nil {
 		return false // it has gone since the pools were checked
 	}
-	if r.ask.Endpoint == api.Responses && serveResponses(pool, &r.ask) != nil {
-		return false
+	switch r.ask.Endpoint {
+	case api.Responses:
+		if serveResponses(pool, &r.ask) != nil {
+			return false
+		}
+	case api.Count:
+		if !speaksMessages(pool) {
+			return false // its engines count no messages
+		}
 	}
 	chat, native := r.chat, r.native
 	if r.ask.Endpoint == api.Messages && r.translate(pool, len(r.fallbacks) > 0) != nil {

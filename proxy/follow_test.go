@@ -242,6 +242,59 @@ func TestStoredResponses(t *testing.T) {
 	})
 }
 
+// A response that is kept is shown in the pool's name where its model is the pool's, and in
+// its own where it is an adapter.
+func TestStoredResponsesNameTheirModel(t *testing.T) {
+	inBubble(t, func(t *testing.T, w wire) {
+		model := "org/up"
+		up := func(s string) string { return strings.ReplaceAll(s, `"model":"llama"`, `"model":"`+model+`"`) }
+		g := newRig(t, w, handlers(func(e *engine, in *incoming) bool {
+			if in.URL.RawQuery != "" {
+				return streams(up(strings.Join(respEvents(), "")))(e, in)
+			}
+			return in.write(jsonAnswer(200, up(respBody("completed", respItem, respUsage)))) == nil
+		}), func(_ *Config, s *poolSpec) { s.UpstreamModel = "org/up" })
+		for _, f := range [][2]string{{"org/up", "llama"}, {"a1", "a1"}} {
+			model = f[0]
+			for _, query := range []string{"", "?stream=true"} {
+				r := g.do("GET /v1/responses/resp_1" + tagOf("e1") + query + " HTTP/1.1\r\nHost: r\r\n\r\n")
+				if n := strings.Count(r.body, `"model":"`+f[1]+`"`); r.StatusCode != 200 || n == 0 || n != strings.Count(r.body, `"model":`) {
+					t.Errorf("%s: %d %s", f[0], r.StatusCode, r.body)
+				}
+			}
+		}
+	})
+}
+
+// A response that is kept is whole, or is no answer, also where only the connection's end
+// ends it; it is asked for without a body or a length of one.
+func TestStoredResponsesUntilClose(t *testing.T) {
+	inBubble(t, func(t *testing.T, w wire) {
+		whole := respBody("completed", respItem, respUsage)
+		f := func(sent string, status int, want, outcome string) {
+			t.Helper()
+			g := newRig(t, w, handlers(func(_ *engine, in *incoming) bool {
+				if len(in.Header.Values("Content-Length")) != 0 {
+					t.Errorf("the engine got %v", in.Header)
+				}
+				_ = in.write("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nConnection: close\r\n\r\n" + sent)
+				return false
+			}))
+			r := g.do("GET /v1/responses/resp_1" + tagOf("e1") + " HTTP/1.1\r\nHost: r\r\n\r\n")
+			if r.StatusCode != status || !strings.Contains(r.body, want) {
+				t.Errorf("%d %s, want %d %s", r.StatusCode, r.body, status, want)
+			}
+			until(t, "nothing in flight", func() bool { return g.inFlight() == 0 })
+			if s := g.reports.take(); s != outcome {
+				t.Errorf("reports %q", s)
+			}
+			g.stop()
+		}
+		f(whole, 200, tagged(whole, "e1"), "e1 served")
+		f(whole[:len(whole)-9], 502, "upstream_error", "e1 failed")
+	})
+}
+
 // What a follow-up goes on from is in no body: what an engine says of the whole prompt
 // teaches nothing of texts, and nothing of it was predicted.
 func TestFollowUpsTeachNoRatio(t *testing.T) {

@@ -83,7 +83,7 @@ func (a *relay) watch() {
 		}
 	}
 	names := r.names()
-	opts := sse.Options{DropUsage: r.usage, Model: names.Model, Tag: names.Tag, Previous: names.Previous}
+	opts := sse.Options{DropUsage: r.usage, Model: names.Model, Of: names.Of, Tag: names.Tag, Previous: names.Previous}
 	switch opts.Typed = r.ask.Endpoint.Shape() == api.Typed; {
 	case opts.Typed:
 		opts.OnData = func(payload []byte) { a.typed.Read(payload, a.sink) }
@@ -198,7 +198,9 @@ func (a *relay) load() *failure {
 		r.answered()
 	}
 	ep := r.ask.Endpoint
-	a.json = !a.encoded && ep != api.Other && ep != api.Stored && meansJSON(r.x.resp.ContentType())
+	// What is kept may be shown without a body, but where nothing else tells its end.
+	plain := ep == api.Other || ep == api.Stored && r.x.body.kind != bodyUntilClose
+	a.json = !a.encoded && !plain && meansJSON(r.x.resp.ContentType())
 	limit := r.s.limits.UsageBytes
 	names := r.names()
 	if r.chat != nil || names.Tag != "" {

@@ -138,7 +138,14 @@ func (c *Core) follow(ask *api.Request) (f following, _ *api.Error) {
 		return f, nil
 	case tagged:
 		return f, lost(ask.Endpoint, goneReplica)
-	case len(p.Replicas) > 1:
+	}
+	for _, name := range p.Spec.Fallback {
+		if q := v.PoolNamed(name); q != nil && sharesStore(q) && serveResponses(q, ask) == nil {
+			f.pool = q // whose ids have no tag: it made it in the place of the pool
+			return f, nil
+		}
+	}
+	if len(p.Replicas) > 1 {
 		return f, lost(ask.Endpoint, goneUnknown)
 	}
 	return f, nil
@@ -254,6 +261,9 @@ func (r *request) names() api.Names {
 	n := api.Names{Model: r.shown}
 	ep := r.ask.Endpoint
 	spec := &r.job.Pool().Spec
+	if ep == api.Stored && r.shown != "" { // it may be an adapter's
+		n.Of = string(scan.AppendQuoted(nil, spec.UpstreamName()))
+	}
 	if ep != api.Responses && ep != api.Stored || !keepsOwn(kindOf(spec, r.replica)) {
 		return n
 	}

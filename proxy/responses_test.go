@@ -189,6 +189,9 @@ func TestBrokenResponses(t *testing.T) {
 		f("cut", then(streamHead+chunk(head), nil), "e1 failed")
 		f("within an event", then(streamHead+chunk(head+"event: response.comp"), nil), "e1 failed")
 		f("ended in order without an end", streams(head), "e1 failed")
+		last := respEvents()[5]
+		f("within the last event", then(sseHead+"Connection: close\r\n\r\n"+head+last[:len(last)-20], nil), "e1 failed")
+		f("within the last event, ended in order", streams(head+last[:len(last)-20]), "e1 failed")
 		f("until close", then(sseHead+"Connection: close\r\n\r\n"+head, nil), "e1 failed")
 	})
 }

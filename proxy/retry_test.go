@@ -367,3 +367,36 @@ func TestNoResendAfterAByte(t *testing.T) {
 		}
 	})
 }
+
+// A replica that gave up an adapter since it was read says so: one that has it still is
+// asked. Where none has, the client hears it in the replica's words.
+func TestAdapterThatHasJustGone(t *testing.T) {
+	const ask = `{"model":"a1","messages":[{"role":"user","content":"Hi"}]}`
+	const gone = `{"error":{"message":"The model ` + "`a1`" + ` does not exist.","type":"NotFoundError","param":"model","code":404}}`
+	const never = `{"object":"error","message":"Got LoRA adapter that has never been loaded: a1","type":"BadRequestError","param":null,"code":400}`
+	const other = `{"object":"error","message":"too long","type":"BadRequestError","param":null,"code":400}`
+	inBubble(t, func(t *testing.T, w wire) {
+		f := func(kind state.EngineKind, first, second string, want int, outcome string) {
+			t.Helper()
+			g := newRig(t, w, handlers(says(first), says(second)), func(_ *Config, s *poolSpec) { s.Engine = kind })
+			for _, e := range []state.ReplicaID{"e1", "e2"} {
+				read := state.UnknownReading(e)
+				read.OK, read.Adapters = true, []string{"a1"}
+				read.AdaptersSum, read.At = state.SumAdapters(read.Adapters), g.store.Clock().Stamp(time.Now())
+				g.store.ApplyReading(read)
+			}
+			if r := g.chat(ask); r.StatusCode != want {
+				t.Errorf("%s: %d %s, want %d", first, r.StatusCode, r.body, want)
+			}
+			until(t, "nothing in flight", func() bool { return g.inFlight() == 0 })
+			if s := g.reports.take(); s != outcome {
+				t.Errorf("%s: reports %q", first, s)
+			}
+			g.stop()
+		}
+		f(state.EngineVLLM, jsonAnswer(404, gone), jsonAnswer(200, good), 200, "e1 rejected, e2 served")
+		f(state.EngineVLLM, jsonAnswer(404, gone), jsonAnswer(404, gone), 404, "e1 rejected, e2 rejected")
+		f(state.EngineSGLang, jsonAnswer(400, never), jsonAnswer(200, good), 200, "e1 rejected, e2 served")
+		f(state.EngineSGLang, jsonAnswer(400, other), jsonAnswer(200, good), 400, "e1 rejected")
+	})
+}

@@ -62,7 +62,7 @@ func (r *request) admit(ep api.Endpoint) bool {
 		return false
 	}
 	r.pool = r.job.Pool().Spec.Name
-	if ep != api.Stored && !r.ask.Continues() {
+	if othersMay(&r.ask) {
 		r.fallbacks = r.job.Pool().Spec.Fallback
 	}
 	if err := r.arm(); err != nil {

@@ -22,6 +22,7 @@ func (e *Events) Read(event []byte, sink AnswerSink) {
 	}
 	var kind, response scan.Value
 	var scratch [40]byte
+	next := e.Next
 	for key, ok := c.NextField(); ok; key, ok = c.NextField() {
 		v := c.Skip()
 		switch string(key.Text(event, scratch[:0])) {
@@ -29,13 +30,17 @@ func (e *Events) Read(event []byte, sink AnswerSink) {
 			kind = v
 		case "sequence_number":
 			if n, ok := scan.Int(v.Raw(event)); ok && v.Kind == scan.Number && n >= 0 && n < 1<<53 {
-				e.Next = n + 1
+				next = n + 1
 			}
 		case "response":
 			response = v
 		}
 	}
-	if c.End() != nil || kind.Kind != scan.String || response.Kind != scan.Object {
+	if c.End() != nil {
+		return // cut: the client won't have it
+	}
+	e.Next = next
+	if kind.Kind != scan.String || response.Kind != scan.Object {
 		return
 	}
 	switch raw := response.Raw(event); string(kind.Text(event, scratch[:0])) {
@@ -131,6 +136,7 @@ func StatusOfCode(code string) int {
 // Names are what an answer must say in place of what its engine says.
 type Names struct {
 	Model    string // of the model, a JSON string with its quotes; empty: as the engine does
+	Of       string // the one name that Model takes the place of, a JSON string; empty: any
 	Tag      string // what a response's id gets at its end; empty: nothing
 	Previous string // what previous_response_id was, a JSON string; empty: the engine's, with the tag
 }
@@ -160,7 +166,7 @@ func Rewrite(body []byte, n Names) []byte {
 		}
 		whole := Span{at + v.Start, at + v.End}
 		switch name := string(key.Text(doc, scratch[:0])); {
-		case name == "model" && n.Model != "":
+		case name == "model" && n.Model != "" && (n.Of == "" || string(v.Raw(doc)) == n.Of):
 			edits = append(edits, Edit{whole, n.Model})
 			if n.Tag == "" {
 				return Splice(make([]byte, 0, SplicedLen(body, edits)), body, edits)

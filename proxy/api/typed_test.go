@@ -67,10 +67,10 @@ func TestRewritesOfResponses(t *testing.T) {
 	tag := Names{Tag: "_T"}
 	f(`{"id":"r","object":"response","model":"m","previous_response_id":null}`, tag, `{"id":"r_T","object":"response","model":"m","previous_response_id":null}`)
 	f(`{ "id" : "r" , "previous_response_id" : "p" }`, tag, `{ "id" : "r_T" , "previous_response_id" : "p_T" }`)
-	f(`{"id":"r","previous_response_id":"p","model":"up"}`, Names{`"m"`, "_T", `"mine"`}, `{"id":"r_T","previous_response_id":"mine","model":"m"}`)
+	f(`{"id":"r","previous_response_id":"p","model":"up"}`, Names{Model: `"m"`, Tag: "_T", Previous: `"mine"`}, `{"id":"r_T","previous_response_id":"mine","model":"m"}`)
 	f("\uFEFF{\"id\":\"r\"}", tag, "\uFEFF{\"id\":\"r_T\"}")
 	f(`{"id":"","previous_response_id":""}`, tag, `{"id":"","previous_response_id":""}`)
-	f(`{"id":7,"model":null}`, Names{`"m"`, "_T", ""}, `{"id":7,"model":null}`)
+	f(`{"id":7,"model":null}`, Names{Model: `"m"`, Tag: "_T", Previous: ""}, `{"id":7,"model":null}`)
 	f(`{"output":[{"id":"msg_1","content":[{"text":"\"id\":\"r\""}]}],"metadata":{"id":"x","previous_response_id":"y"},"prompt":{"id":"p"},"id":"r"}`, tag,
 		`{"output":[{"id":"msg_1","content":[{"text":"\"id\":\"r\""}]}],"metadata":{"id":"x","previous_response_id":"y"},"prompt":{"id":"p"},"id":"r_T"}`)
 	f(`{"object":"list","data":[{"id":"msg_1"}],"first_id":"msg_1"}`, tag, `{"object":"list","data":[{"id":"msg_1"}],"first_id":"msg_1"}`)
@@ -89,7 +89,7 @@ func TestRewritesOfResponses(t *testing.T) {
 		if at := strings.Index(body, `"p"`) + 3; cut >= at {
 			want = strings.Replace(want, `"p"`, `"q"`, 1)
 		}
-		f(body[:cut], Names{`"m"`, "_T", `"q"`}, want)
+		f(body[:cut], Names{Model: `"m"`, Tag: "_T", Previous: `"q"`}, want)
 	}
 }
 
@@ -97,7 +97,7 @@ func FuzzRewrite(f *testing.F) {
 	f.Add([]byte(`{"id":"r","model":"up","previous_response_id":"p","output":[]}`))
 	f.Add([]byte(`{"id":"r","id":"s","model":{}}`))
 	f.Fuzz(func(t *testing.T, body []byte) {
-		got := Rewrite(body, Names{`"m"`, "_T", ""})
+		got := Rewrite(body, Names{Model: `"m"`, Tag: "_T", Previous: ""})
 		var was, is map[string]json.RawMessage
 		if json.Unmarshal(body, &was) != nil {
 			return

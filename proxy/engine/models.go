@@ -74,7 +74,8 @@ func (s *session) noteModels(kind state.EngineKind) {
 }
 
 // readModels reads a list of models. Adapters are those that have a parent. It is not ok
-// if it is no such list, or longer than is kept; of adapters the first ones are kept.
+// if it is no such list, or longer than is kept; of adapters the first ones are
+// kept whose names are.
 func readModels(body []byte) (list served, ok bool) {
 	var doc struct {
 		Data []struct {
@@ -87,12 +88,14 @@ func readModels(body []byte) (list served, ok bool) {
 	}
 	list.known = true
 	for _, m := range doc.Data {
-		if m.ID == "" || len(m.ID) > maxName {
+		parent, _ := m.Parent.(string)
+		bad := m.ID == "" || len(m.ID) > maxName
+		if bad && parent == "" {
 			return served{}, false
 		}
-		if parent, _ := m.Parent.(string); parent != "" {
-			if len(list.adapters) == state.MaxAdapters {
-				continue
+		if parent != "" {
+			if bad || len(list.adapters) == state.MaxAdapters {
+				continue // it hides no other
 			}
 			list.adapters, list.parents = append(list.adapters, m.ID), append(list.parents, parent)
 		} else if len(list.models)-len(list.adapters) == maxModels {

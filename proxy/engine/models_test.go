@@ -60,6 +60,7 @@ func TestAdaptersThatAnEngineLists(t *testing.T) {
 	f("no list any more", state.EngineVLLM, list(base, a1), `<html>`, []string{"m", "org/A b:c"}, []string{"org/A b:c"}, true)
 	f("never a list", state.EngineVLLM, `<html>`, `<html>`, nil, nil, false)
 	f("odd parents", state.EngineVLLM, list(base), list(base, `{"id":"x","parent":7}`, `{"id":"y","parent":""}`), []string{"m", "x", "y"}, nil, true)
+	f("a name too long to keep", state.EngineVLLM, list(base), list(base, `{"id":"`+strings.Repeat("x", maxName+1)+`","parent":"m"}`, `{"id":"","parent":"m"}`, a1), []string{"m", "org/A b:c"}, []string{"org/A b:c"}, true)
 	many := []string{base}
 	for i := range state.MaxAdapters + 5 {
 		many = append(many, `{"id":"a`+strings.Repeat("x", i%7)+`","parent":"m"}`)

@@ -24,6 +24,9 @@ type Options struct {
 	// response object. It is a JSON string with its quotes.
 	Model string
 
+	// Of, if not empty, is the one name that Model takes the place of, a JSON string with its quotes.
+	Of string
+
 	// Typed says that the stream is one of OpenAI's Responses: events are named by their type also where they have no
 	// name, and those that only announce an answer are counted apart.
 	Typed bool
@@ -170,8 +173,11 @@ func (f *Framer) End() []byte {
 	if len(f.held) == 0 {
 		return nil
 	}
+	done := f.seen.done
 	f.event(f.held)
-	f.seen.cut = f.isCut(f.held)
+	if f.seen.cut = f.isCut(f.held); f.seen.cut {
+		f.seen.done = done // its name alone ends nothing
+	}
 	if !f.opts.change() {
 		f.held = f.held[:0]
 		return nil

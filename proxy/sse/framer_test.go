@@ -399,6 +399,25 @@ func plain(in []byte) (payloads []string) {
 	return payloads
 }
 
+// An event whose data is cut ends nothing, whatever its name says.
+func TestCutEventsEndNothing(t *testing.T) {
+	for tail, done := range map[string]bool{
+		"event: response.completed\ndata: {\"type\":\"response.completed\",\"respo": false,
+		"event: message_stop\ndata: {\"type\":":                                     false,
+		"event: response.completed\ndata: {\"type\":\"response.completed\"}":        true,
+		"data: [DONE]": true,
+	} {
+		for _, tag := range []string{"", "_t"} {
+			var f Framer
+			f.Reset(Options{Typed: true, Tag: tag})
+			_, err := f.Feed([]byte(data(`{"b":2}`) + tail))
+			if f.End(); err != nil || f.Done() != done {
+				t.Errorf("%q: done %v, %v", tail, f.Done(), err)
+			}
+		}
+	}
+}
+
 func BenchmarkFeed(b *testing.B) {
 	chunk := []byte(data(text))
 	for _, drop := range []bool{false, true} {

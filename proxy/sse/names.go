@@ -89,7 +89,7 @@ func (f *Framer) names(doc []byte, at int, of part) {
 			continue
 		}
 		switch {
-		case name == "model":
+		case name == "model" && (o.Of == "" || string(v.Raw(doc)) == o.Of):
 			with(v.Start, v.End, o.Model)
 		case name == "previous_response_id" && of == responseIn && o.Previous != "":
 			with(v.Start, v.End, o.Previous)

@@ -68,3 +68,25 @@ func TestFallbackOfResponses(t *testing.T) {
 	}
 	settled(t, []*router{r}, e, other, third)
 }
+
+// A commercial pool's responses have no tag: what goes on from one goes there, by the name
+// of the pool that was asked.
+func TestFollowUpsOfACommercialFallback(t *testing.T) {
+	t.Parallel()
+	const made = `{"id":"resp_1","object":"response","created_at":1,"status":"completed","model":"theirs","output":[],"usage":{"input_tokens":9,"output_tokens":3,"total_tokens":12}}`
+	e, second, other := newEngine(t, says(reply(500, oops))), newEngine(t, says(reply(500, oops))), newEngine(t, says(reply(200, made)))
+	other.model = "theirs"
+	p, q := pool(e, second), fallbackPool(other)
+	p.Fallback, q.Engine = []string{"q"}, "openai"
+	r := start(t, setup{}, p, q)[0]
+	a, id := r.respond(t, "")
+	if a.StatusCode != 200 || id != "resp_1" {
+		t.Fatalf("%d %s", a.StatusCode, a.body)
+	}
+	e.becomes(healthy)
+	e.forget()
+	if a, _ := r.respond(t, `,"previous_response_id":"`+id+`"`); a.StatusCode != 200 || !strings.Contains(a.body, `"model":"m"`) || len(e.requests()) != 0 {
+		t.Errorf("follow-up: %d %s, %d at another pool", a.StatusCode, a.body, len(e.requests()))
+	}
+	settled(t, []*router{r}, e, second, other)
+}

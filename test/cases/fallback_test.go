@@ -120,11 +120,30 @@ func TestFallbackWhereItIsNoUse(t *testing.T) {
 	settled(t, []*router{r}, e, other)
 }
 
+// Another model's vectors and tokens are no substitute.
+func TestFallbackOfTextAlone(t *testing.T) {
+	t.Parallel()
+	e, other := newEngine(t, says(reply(500, oops))), newEngine(t, healthy)
+	p := pool(e)
+	p.Fallback, p.Breaker.Failures = []string{"q"}, 1000
+	r := start(t, setup{}, p, fallbackPool(other))[0]
+	for _, path := range []string{"/v1/embeddings", "/tokenize", "/v1/rerank"} {
+		s := r.send(strings.Replace(post(`{"model":"m","input":"Hi","prompt":"Hi"}`), "/v1/chat/completions", path, 1))
+		if a := s.rest(); a.StatusCode < 500 {
+			t.Errorf("%s: %d %s", path, a.StatusCode, a.body)
+		}
+	}
+	if n := len(other.requests()); n != 0 {
+		t.Errorf("%d requests at the other pool", n)
+	}
+	settled(t, []*router{r}, e, other)
+}
+
 // What another pool's engine does not have is not what the client did wrong: the pool's
 // own word is told.
 func TestFallbackThatLacksWhatIsAsked(t *testing.T) {
 	t.Parallel()
-	for _, status := range []int{404, 405, 501, 400} {
+	for _, status := range []int{401, 403, 404, 405, 501, 400} {
 		e := newEngine(t, says(reply(429, strings.Replace(full, "503", "429", 1), "Retry-After: 7")))
 		other := newEngine(t, says(reply(status, `{"error":{"message":"not here","code":null}}`)))
 		p := pool(e)
@@ -190,6 +209,22 @@ func TestFallbackOfMessages(t *testing.T) {
 	f("vllm", "anthropic", says(reply(200, native)), "/v1/messages", `"max_tokens":9`)
 	f("anthropic", "vllm", named("theirs"), "/v1/chat/completions", `"max_tokens":9`)
 	f("vllm", "openai", named("theirs"), "/v1/chat/completions", `"max_completion_tokens":9`)
+}
+
+// Engines that count no messages are not asked to: they would say that there is no such
+// path.
+func TestFallbackOfCounts(t *testing.T) {
+	t.Parallel()
+	e, other := newEngine(t, says(reply(500, oops))), newEngine(t, says(reply(404, `{"detail":"Not Found"}`)))
+	p := pool(e)
+	p.Engine, p.Fallback = "anthropic", []string{"q"}
+	r := start(t, setup{}, p, fallbackPool(other))[0]
+	s := r.send(strings.Replace(post(`{"model":"m","messages":[{"role":"user","content":"Hi"}]}`), "/v1/chat/completions", "/v1/messages/count_tokens", 1))
+	defer func() { _ = s.conn.Close() }()
+	if a := s.rest(); a.StatusCode != 500 || len(other.requests()) != 0 {
+		t.Errorf("%d %s, %d requests at the other pool", a.StatusCode, a.body, len(other.requests()))
+	}
+	settled(t, []*router{r}, e, other)
 }
 
 // A pool whose replicas have roles takes over, and gives up what it took where it fails.

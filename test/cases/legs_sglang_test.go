@@ -134,6 +134,22 @@ func TestC21WhatBothLegsAreSent(t *testing.T) {
 
 func silent(g *got) bool { g.gone(); return false }
 
+// What a prefill says of the client's mistake is told, and blames nobody.
+func TestC21PrefillRefuses(t *testing.T) {
+	t.Parallel()
+	p1, d1 := sglang(t, says(reply(400, tooLong))), sglang(t, silent)
+	r := start(t, setup{}, legPool("sglang", []*engine{p1}, []*engine{d1}))[0]
+	for _, fields := range []string{"", `"stream":true,`} {
+		if a := r.chat(legChat("a", fields)); a.StatusCode != 400 || a.body != tooLong {
+			t.Errorf("%d %s", a.StatusCode, a.body)
+		}
+	}
+	if n := r.metric("hearsay_panics_total"); n != 0 {
+		t.Errorf("%v panics", n)
+	}
+	settled(t, []*router{r}, p1, d1)
+}
+
 func TestC21OneLegFails(t *testing.T) {
 	t.Parallel()
 	cut := func(s string) func(*got) bool { return func(g *got) bool { g.write(s); g.reset(); return false } }

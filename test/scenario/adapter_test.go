@@ -49,7 +49,9 @@ func many(b *harness.Bubble, n int, adapter, text string) map[string]int {
 				if r.Status != http.StatusOK || r.Err != nil || !strings.Contains(string(r.Body), fmt.Sprintf(`"model":%q`, adapter)) {
 					b.T.Errorf("%s: %d %v %.300s", adapter, r.Status, r.Err, r.Body)
 				}
-				got[b.Find(r.Replica).Name]++
+				if e := b.Find(r.Replica); e != nil {
+					got[e.Name]++
+				}
 			})
 		}
 		wg.Wait()
