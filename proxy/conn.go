@@ -121,14 +121,17 @@ func (c *clientConn) receive(p []byte) (int, error) {
 	return c.Conn.Read(p)
 }
 
-// charge adds n bytes to what the request holds; it reports whether the budget
-// allows them. They are charged in any case, and given back with the rest.
+// charge adds n bytes to what the request holds, if the budget allows them: it reports
+// whether it does. Fewer are always allowed.
 func (c *clientConn) charge(n int64) bool {
 	if c.budget == nil {
 		return true
 	}
+	if !c.budget.take(n) {
+		return false
+	}
 	c.held += n
-	return c.budget.take(n)
+	return true
 }
 
 // freeBody gives back the request's body and what it was charged: it is needed no
@@ -151,8 +154,15 @@ type budget struct {
 	used  atomic.Int64
 }
 
-// take charges n bytes, also when it reports that this is too much.
-func (b *budget) take(n int64) bool { return b.used.Add(n) <= b.limit }
+// take charges n bytes, unless that is too much. What is refused holds up nobody else
+// while the refusal is on its way.
+func (b *budget) take(n int64) bool {
+	if b.used.Add(n) <= b.limit || n <= 0 {
+		return true
+	}
+	b.used.Add(-n)
+	return false
+}
 
 func (b *budget) give(n int64) { b.used.Add(-n) }
 
