@@ -315,31 +315,6 @@ func TestWatchingAllocatesNothing(t *testing.T) {
 	}
 }
 
-// FuzzFeed holds that cuts change nothing, that watching changes nothing, and that the events are those of a plain
-// reading of the standard.
-// Another name for the model, wherever events have it, and nothing else changed.
-func TestModelIsRenamed(t *testing.T) {
-	const model = `"org/llama \u00e9 \"x\""`
-	for in, want := range map[string]string{
-		data(`{"model":`+model+`,"choices":[{"delta":{"content":"\"model\": "}}]}`, "[DONE]"): data(`{"model":"fast","choices":[{"delta":{"content":"\"model\": "}}]}`, "[DONE]"),
-		data(`{"id":"c", "model" : "a" }`): data(`{"id":"c", "model" : "fast" }`),
-		data(`{"usage":null,"model":"a","choices":[]}`, `{"model":"a","choices":[],"usage":null}`, `{"model":"a","usage":{"prompt_tokens":1},"choices":[]}`): data(`{"model":"fast","choices":[]}`, `{"model":"fast","choices":[]}`),
-		"event: message_start\r\ndata: {\"type\":\"message_start\",\"message\":{\"model\":\"a\",\"content\":[{\"model\":\"a\"}]}}\r\n\r\n":                   "event: message_start\r\ndata: {\"type\":\"message_start\",\"message\":{\"model\":\"fast\",\"content\":[{\"model\":\"a\"}]}}\r\n\r\n",
-		data(`{"type":"response.created","response":{"id":"r","model":"a","output":[]}}`):                                                                    data(`{"type":"response.created","response":{"id":"r","model":"fast","output":[]}}`),
-		data(`{"model":null}`, `{"model":{"model":"a"}}`, `{"choices":[{"model":"a"}]}`):                                                                     data(`{"model":null}`, `{"model":{"model":"a"}}`, `{"choices":[{"model":"a"}]}`),
-		": model\n\ndata: \"model\"\n\ndata: {\"model\":\"a\"}":                                                                                              ": model\n\ndata: \"model\"\n\ndata: {\"model\":\"fast\"}",
-	} {
-		var f Framer
-		opts := Options{DropUsage: true, Model: `"fast"`}
-		if got := tell(t, &f, opts, in); got.Out != want {
-			t.Errorf("%s\nbecame %s\nwant   %s", in, got.Out, want)
-		}
-		if got := tell(t, &f, opts, strings.Split(in, "")...); got.Out != want {
-			t.Errorf("byte by byte, %s\nbecame %s", in, got.Out)
-		}
-	}
-}
-
 func FuzzFeed(f *testing.F) {
 	for _, in := range []string{
 		data(role, text, stop, usage, "[DONE]"), "\uFEFFdata: a\r\n\r\n:\r\rdata: b\n\r\ndata:c\rdata", "data: {\"usage\":null,\"choices\":[]}\n\n",
@@ -399,25 +374,6 @@ func plain(in []byte) (payloads []string) {
 	return payloads
 }
 
-// An event whose data is cut ends nothing, whatever its name says.
-func TestCutEventsEndNothing(t *testing.T) {
-	for tail, done := range map[string]bool{
-		"event: response.completed\ndata: {\"type\":\"response.completed\",\"respo": false,
-		"event: message_stop\ndata: {\"type\":":                                     false,
-		"event: response.completed\ndata: {\"type\":\"response.completed\"}":        true,
-		"data: [DONE]": true,
-	} {
-		for _, tag := range []string{"", "_t"} {
-			var f Framer
-			f.Reset(Options{Typed: true, Tag: tag})
-			_, err := f.Feed([]byte(data(`{"b":2}`) + tail))
-			if f.End(); err != nil || f.Done() != done {
-				t.Errorf("%q: done %v, %v", tail, f.Done(), err)
-			}
-		}
-	}
-}
-
 func BenchmarkFeed(b *testing.B) {
 	chunk := []byte(data(text))
 	for _, drop := range []bool{false, true} {
@@ -430,24 +386,5 @@ func BenchmarkFeed(b *testing.B) {
 				_, _ = f.Feed(chunk)
 			}
 		})
-	}
-}
-
-func TestEventsCutAtTheEnd(t *testing.T) {
-	for tail, cut := range map[string]bool{
-		"": false, "data: [DONE]": false, "data: [DONE]\n": false, `data: {"a":1}`: false, `data:{"a":1}` + "\r\n": false, ": ping": false, "\n": false,
-		"d": true, "data": true, "data:": true, "data: ": true, "data: [DO": true, `data: {"a":1`: true, `data: {"a":1}` + "\ndata: x": true, "event: mess": true,
-	} {
-		for _, drop := range []bool{false, true} {
-			var f Framer
-			f.Reset(Options{DropUsage: drop})
-			_, err := f.Feed([]byte("data: {\"b\":2}\n\n" + tail))
-			if f.End(); err != nil || f.Cut() != cut {
-				t.Errorf("%q: cut %v, %v", tail, f.Cut(), err)
-			}
-			if f.Reset(Options{}); f.Cut() {
-				t.Errorf("%q: remembered", tail)
-			}
-		}
 	}
 }

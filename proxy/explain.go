@@ -1,0 +1,83 @@
+package proxy
+
+import (
+	"context"
+	"time"
+
+	"github.com/hearsay-llm/hearsay/proxy/api"
+	"github.com/hearsay-llm/hearsay/state"
+)
+
+// Explanation is where a request would go now, and why.
+type Explanation struct {
+	Pool          string          `json:"pool"`
+	Model         string          `json:"model"`
+	Adapter       string          `json:"adapter,omitempty"` // of the pool's model, if the model is one
+	PromptTokens  int             `json:"prompt_tokens"`     // estimated
+	Marks         int             `json:"marks"`
+	Replica       state.ReplicaID `json:"replica,omitempty"`
+	Prefill       state.ReplicaID `json:"prefill,omitempty"` // where the prompt would be prefilled first
+	Policy        string          `json:"policy,omitempty"`
+	Reason        string          `json:"reason,omitempty"`
+	MatchedTokens int             `json:"matched_tokens"`
+	TTFT          time.Duration   `json:"ttft_ns"`            // predicted
+	Fallback      []string        `json:"fallback,omitempty"` // pools that are asked where this one can't serve it
+	Candidates    []CandidateInfo `json:"candidates"`
+	Refused       string          `json:"refused,omitempty"` // why it would not be served
+}
+
+// Explain says where a request with this path and body would go, without sending
+// it or leaving a trace. Errors are *api.Error.
+func (c *Core) Explain(_ context.Context, path string, body []byte) (Explanation, error) {
+	ep := api.EndpointOf(path)
+	switch ep {
+	case api.Models, api.Other, api.Stored:
+		return Explanation{}, api.NotFound()
+	case api.Count:
+		ep = api.Messages
+	}
+	r, err := api.Parse(ep, body)
+	if err != nil {
+		return Explanation{}, err
+	}
+	if ep == api.Messages {
+		pool, _ := c.store.View().Resolve(r.Model)
+		t, err := asChat(pool, body)
+		if err != nil {
+			return Explanation{}, err
+		}
+		if t != nil {
+			r, body = t.ask, t.body
+		}
+	}
+	var f following
+	if ep == api.Responses {
+		var fault *api.Error
+		if f, fault = c.follow(&r); fault != nil {
+			return Explanation{}, fault
+		}
+	}
+	j, err := c.Admit(&Ask{Request: &r, Body: body, Pool: f.pool, Only: f.only})
+	if err != nil {
+		return Explanation{}, err
+	}
+	defer j.Release()
+	x := Explanation{
+		Pool: j.pool.Spec.Name, Model: r.Model, Adapter: j.req.Adapter, PromptTokens: j.req.PromptTokens, Marks: len(j.marks),
+	}
+	if x.Adapter == "" && othersMay(&r) {
+		x.Fallback = j.pool.Spec.Fallback
+	}
+	j.req.Pool, j.req.DryRun = j.pool, true
+	v, now := c.store.View(), c.now()
+	prefill := j.explain(v, now)
+	if err := c.picker.Pick(&j.choice, &j.req, v, now); err != nil {
+		x.Refused = api.AsError(j.noLeg(refusal(err))).Message
+	} else {
+		x.Prefill = prefill()
+		x.Replica, x.Policy, x.Reason = j.choice.Replica.ID, j.choice.Policy, j.choice.Reason
+		x.MatchedTokens, x.TTFT = j.choice.MatchedTokens, j.choice.TTFT
+	}
+	x.Candidates = appendCandidates(nil, &j.choice)
+	return x, nil
+}
