@@ -237,10 +237,10 @@ func TestC10Heartbeats(t *testing.T) {
 		t.Errorf("an engine's own comment: %q, %v", a.body, a.err)
 	}
 	// The connection goes on to serve.
+	three.becomes(healthy)
 	if _, err := io.WriteString(s.conn, post(strings.Replace(ask, `"m"`, `"quiet"`, 1))); err != nil {
 		t.Error(err)
 	}
-	three.becomes(healthy)
 	s.resp = nil
 	if a := s.rest(); a.body != good {
 		t.Errorf("the next answer on the connection: %q", a.body)
