@@ -138,7 +138,9 @@ type Ask struct {
 	Request *api.Request
 	Body    []byte
 	Session string // affinity key, "" for none
-	Tenant  string
+	Tenant  string     // "" for none
+	Band    state.Band // its priority, within what its tenant may claim
+	Weight  float64    // its tenant's share beside other tenants; 0 means 1
 	Only    state.ReplicaID // the one replica that can serve it, "" for any
 	Pool    *state.PoolView // that is to serve it, whatever the model is called; nil: the one of the model
 }
