@@ -28,6 +28,7 @@ const (
 type learner struct {
 	given   float64
 	source  CapacitySource
+	slots   bool      // the replica has slots: tokens is what it finds again beside them
 	base    learned   // before samples
 	samples []stamped // by time, boot, placement
 	now     learned   // base with samples folded in
@@ -67,10 +68,49 @@ func (l *learner) give(tokens float64, source CapacitySource) bool {
 	if same {
 		return true
 	}
+	if l.slots {
+		tokens = minCapacity
+	}
 	l.base = learned{tokens: tokens, trust: l.now.trust, rho: l.now.rho}
 	l.samples = nil
 	l.fold()
 	return true
+}
+
+// setSlots says whether the replica has slots. With them nothing is taken to be found
+// beside them until something is; what was learned so before a restart stands.
+func (l *learner) setSlots(on bool) {
+	if on == l.slots {
+		return
+	}
+	l.slots = on
+	if on && l.now.count > 0 && l.given > 0 && l.now.tokens != l.given {
+		return
+	}
+	tokens := l.given
+	if on || tokens == 0 {
+		tokens = minCapacity
+	}
+	l.base = learned{tokens: tokens, trust: l.now.trust, rho: l.now.rho}
+	l.samples = nil
+	l.fold()
+}
+
+// beside is the tokens that are found again though no slot holds them, 0 for none: an
+// engine with slots may keep elsewhere what was in them.
+func (l *learner) beside() int64 {
+	if l.now.tokens <= minCapacity {
+		return 0
+	}
+	return int64(l.now.tokens)
+}
+
+// reach is how far back, in tokens, what was used may be found.
+func (l *learner) reach() float64 {
+	if l.slots {
+		return max(l.given, l.now.tokens)
+	}
+	return l.now.tokens
 }
 
 // learn adds a sample; a placement's second one is not news.
@@ -120,7 +160,7 @@ func sign(less bool) int {
 // a capacity, C_eff starts as a mere guess, and only something found at a greater
 // distance makes it one.
 func (l *learner) surprising(distance float32) bool {
-	if float64(distance) >= l.now.tokens/farInside {
+	if float64(distance) >= l.reach()/farInside {
 		return false
 	}
 	if l.source != CapacityUnknown {

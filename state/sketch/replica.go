@@ -79,8 +79,9 @@ func (r *replica) forget() {
 	r.x.unlist(r)
 }
 
-// capacity is C_eff in tokens.
-func (r *replica) capacity() int64 { return int64(r.learn.now.tokens) }
+// capacity is C_eff in tokens; of a replica with slots, what they hold together or what
+// is found again beside them, whichever is more.
+func (r *replica) capacity() int64 { return int64(r.learn.reach()) }
 
 // settle ends a change: it publishes the horizon and evicts what is too old to
 // learn from, and what the change left without need.
@@ -109,11 +110,14 @@ func (r *replica) settle() {
 	r.weigh()
 }
 
-// publish works out the horizon. Where slots hold what is there, no use is late
-// enough by itself.
+// publish works out the horizon. Where slots hold what is there, and nothing has been
+// found beside them, no use is late enough by itself.
 func (r *replica) publish(capacity int64) {
-	from := max(r.ages.settle(capacity), r.dead)
 	if r.book.n > 0 {
+		capacity = r.learn.beside()
+	}
+	from := max(r.ages.settle(capacity), r.dead)
+	if r.book.n > 0 && capacity == 0 {
 		from = liveForever
 	}
 	r.liveFrom.Store(from)

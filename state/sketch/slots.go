@@ -17,6 +17,10 @@ import (
 // The slots are worked out anew from the last sequences in the order of their
 // placing: what routers know of these merges, so what they work out agrees. What a
 // slot holds is pinned, like what is in flight.
+//
+// Such an engine may keep elsewhere what a slot gives up (llama.cpp's --cache-ram, host
+// memory), and tell nobody. That is learned as C_eff is, by the distance rule, from
+// nothing on: what is found again though no slot holds it makes a horizon of its own.
 
 // slotShare is llama.cpp's --slot-prompt-similarity.
 const slotShare = 0.1
@@ -40,7 +44,7 @@ type sequence struct {
 const MaxSlots = 256
 
 // SetSlots says that the replica keeps the last sequence of each of so many slots,
-// and no other cache; 0 says it has none. tokens is what all together hold. It may
+// and no other cache that it tells of; 0 says it has none. tokens is what all together hold. It may
 // be repeated with every reading; not shared, like SetCapacity.
 func (x *Index) SetSlots(id state.ReplicaID, slots int, tokens float64, source CapacitySource) {
 	if id == "" || len(id) > MaxIDBytes || slots < 0 {
@@ -55,6 +59,7 @@ func (x *Index) SetSlots(id state.ReplicaID, slots int, tokens float64, source C
 	defer r.mu.Unlock()
 	if n := min(slots, MaxSlots); n != r.book.n && !r.gone {
 		r.book.n, r.book.dirty = n, true
+		r.learn.setSlots(n > 0)
 		if n > 0 {
 			r.recall()
 		} else {

@@ -65,6 +65,70 @@ func TestPredictionAgainstExactSlots(t *testing.T) {
 	}
 }
 
+// hostCache is slots with an LRU cache of whole sequences beside them, as llama.cpp's
+// --cache-ram is: what a slot gives up goes there, and comes back when more of a prompt
+// is there than in the best slot.
+type hostCache struct {
+	slotCache
+	kept   [][]uint64 // the latest first
+	blocks int        // bound
+}
+
+func sharedBlocks(s, prompt []uint64) (same int) {
+	for same < len(s) && same < len(prompt) && s[same] == prompt[same] {
+		same++
+	}
+	return same
+}
+
+func (c *hostCache) serve(prompt, whole []uint64, promptTokens int) int {
+	before := slices.Clone(c.seqs)
+	cached := c.slotCache.serve(prompt, whole, promptTokens)
+	most, at := cached/blockTokens, -1
+	for i, s := range c.kept {
+		if n := min(sharedBlocks(s, prompt), (promptTokens-1)/blockTokens); n > most {
+			most, at = n, i
+		}
+	}
+	if at >= 0 {
+		c.kept = slices.Delete(c.kept, at, at+1)
+	}
+	for i, s := range before {
+		if c.used[i] == c.n && len(s) > 0 && 2*sharedBlocks(s, whole) < len(s) {
+			c.kept = slices.Insert(c.kept, 0, s)
+		}
+	}
+	for sum, i := 0, 0; i < len(c.kept); i++ {
+		if sum += len(c.kept[i]); sum > c.blocks {
+			c.kept = c.kept[:i]
+		}
+	}
+	return most * blockTokens
+}
+
+// What an engine keeps beside its slots, and tells nobody, is learned by all routers;
+// and that nothing is kept there is not unlearned by chance.
+func TestWhatIsKeptBesideSlotsIsLearned(t *testing.T) {
+	f := func(name string, tokens int, most float64) {
+		t.Helper()
+		for _, routers := range []int{1, 3} {
+			exact := &hostCache{slotCache: slotCache{seqs: make([][]uint64, 4), used: make([]int, 4)}, blocks: tokens / blockTokens}
+			tr := trial{
+				seed: 1, routers: routers, given: 4 * 8192, slots: 4, bias: 1, requests: 600,
+				next: (&chats{rng: rand.New(rand.NewPCG(4, 1))}).next, serve: exact.serve, answering: 350 * time.Millisecond,
+			}
+			c := tr.run()
+			t.Logf("%s, %d routers: hit %.2f, error median %.3f, mean %.3f", name, routers, c.hit, c.median, c.mean)
+			if c.median > 0.05 || c.mean > most {
+				t.Errorf("%s, %d routers: median error %.3f, mean %.3f", name, routers, c.median, c.mean)
+			}
+		}
+	}
+	f("nothing", 0, 0.2)  // as without learning: what three routers do at once is told late
+	f("much", 1<<20, 0.2) // without learning 0.46 and 0.50
+	f("some", 1<<16, 0.2) // without learning 0.44 and 0.48
+}
+
 func TestASlotKeepsItsLastPromptHoweverOld(t *testing.T) {
 	w := newWorld()
 	x, y := w.index(1, Bounds{}), w.index(2, Bounds{})

@@ -82,7 +82,7 @@ func (x *Index) Stats(id state.ReplicaID) ReplicaStats {
 	s := ReplicaStats{
 		Entries: r.entries, Tokens: r.ages.sum + r.ages.held, Held: r.ages.held,
 		Bytes: r.weighed + int64(r.entries)*entryBytes,
-		CEff:  r.learn.now.tokens, Given: r.learn.given, Rho: r.learn.now.rho, Trust: r.learn.now.trust,
+		CEff:  r.learn.reach(), Given: r.learn.given, Rho: r.learn.now.rho, Trust: r.learn.now.trust,
 		Samples: r.learn.now.count, Placements: len(r.flights) - r.lost, Lost: r.lost, Drops: r.drops,
 		Prediction: r.truth.stats(),
 	}
