@@ -112,12 +112,16 @@ func (l *Loop) Run(ctx context.Context) error {
 	defer tick.Stop()
 	defer l.wg.Wait()
 	for {
-		l.Step(ctx, time.Now())
+		// Each wake-up costs an idle router more than what it looks at.
+		look := min(l.cfg.Busy, l.cfg.Idle/4)
+		if l.Step(ctx, time.Now()) {
+			look = l.cfg.Busy / 4
+		}
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-tick.C:
-			tick.Reset(jittered(l.cfg.Busy / 4))
+			tick.Reset(jittered(look))
 		}
 	}
 }
@@ -128,12 +132,14 @@ func jittered(d time.Duration) time.Duration { return time.Duration(float64(d) *
 func jitter() float64 { return 7.0/8 + rand.Float64()/4 }
 
 // Step starts the readings that are due at now. They end by themselves; Run waits
-// for them.
-func (l *Loop) Step(ctx context.Context, now time.Time) {
+// for them. It reports whether anything runs at an engine, so that the next ones will
+// be due soon.
+func (l *Loop) Step(ctx context.Context, now time.Time) (busy bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.list(l.store.View())
 	for url, p := range l.processes {
+		busy = busy || p.busy()
 		if p.reading || now.Before(p.due(&l.cfg, now)) || !p.mine(&l.cfg, len(l.routers), now) {
 			continue
 		}
@@ -147,6 +153,7 @@ func (l *Loop) Step(ctx context.Context, now time.Time) {
 		l.wg.Add(1)
 		go l.read(ctx, url, ranks)
 	}
+	return busy
 }
 
 // list brings the processes up to date with the View. The caller holds mu.
