@@ -49,6 +49,9 @@ func (g *Gossip) teach(now time.Time) {
 	turn := float64(g.cfg.LessonRate) * lessonsEvery.Seconds()
 	o.allowance = min(o.allowance+turn, turn*float64(lessonsBurst))
 	if len(o.list) == 0 {
+		// Requests teach: what they change wakes the sender (see learns).
+		o.at = now.Add(jitter(lessonsBurst * lessonsEvery))
+		o.allowance = turn * float64(lessonsBurst)
 		return
 	}
 	list := o.list
@@ -66,6 +69,13 @@ func (g *Gossip) teach(now time.Time) {
 		list = list[len(m.Lessons):]
 	}
 	clear(o.list)
+}
+
+// learns says that a request begins or ends here: lessons may follow.
+func (t *teacher) learns(now time.Time) {
+	if soon := now.Add(lessonsEvery); soon.Before(t.at) {
+		t.at = soon
+	}
 }
 
 // summarise encodes all that was learned; what it made is given to further peers

@@ -79,6 +79,7 @@ func TestLessonsAreSharedOnce(t *testing.T) {
 	bubble(t, func(t *testing.T, n *simnet.Net) {
 		of := map[state.RouterID]*school{}
 		r := group(t, n, 3, options{tweak: schools(of)})
+		r[0].begin(0, 1).End() // what teaches
 		of["r0"].say("first")
 		within(t, 150*time.Millisecond, "known at the others", func() bool {
 			return of["r1"].heard("first") == 1 && of["r2"].heard("first") == 1

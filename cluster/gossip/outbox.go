@@ -87,7 +87,9 @@ func (g *Gossip) tell(ctx context.Context) {
 			return
 		case <-rows:
 			o.rowsDirty = true
-			o.rowsAt = later(o.rowsAt, time.Now().Add(gather))
+			now = time.Now()
+			o.rowsAt = later(o.rowsAt, now.Add(gather))
+			o.teacher.learns(now)
 		case <-changed:
 			appended, o.opsDirty = nil, true
 			o.opsAt = time.Now().Add(jitter(g.cfg.OpsEvery) * 3 / 4) // within OpsEvery with the jitter

@@ -39,7 +39,7 @@ func main() {
 	flag.StringVar(&o.dir, "dir", "bin/engines", "where engines and models are installed")
 	flag.StringVar(&o.out, "out", "test/bench/out", "directory for results")
 	flag.StringVar(&o.record, "record", "", "also write what each engine answers below this directory")
-	flag.StringVar(&o.engines, "engines", "all", "engines to try, by name")
+	flag.StringVar(&o.engines, "engines", "all", "engines to try: all, or some of llamacpp,llamacpp-slots,vllm")
 	flag.StringVar(&o.policies, "policies", "ttft,round_robin", "policies to compare")
 	flag.IntVar(&o.chats, "chats", 24, "chats per run")
 	flag.IntVar(&o.turns, "turns", 4, "turns per chat")
@@ -52,6 +52,17 @@ func run(ctx context.Context, o *options) (err error) {
 	for _, path := range []*string{&o.bin, &o.dir} {
 		if *path, err = filepath.Abs(*path); err != nil {
 			return err
+		}
+	}
+	if o.engines != "all" {
+		names := []string{}
+		for _, k := range kinds(o.dir) {
+			names = append(names, k.name)
+		}
+		for _, name := range strings.Split(o.engines, ",") {
+			if !slices.Contains(names, name) {
+				return fmt.Errorf("-engines: no engine is called %q: want some of %s, or all", name, strings.Join(names, ","))
+			}
 		}
 	}
 	if err := os.MkdirAll(o.dir, 0o755); err != nil {
