@@ -45,6 +45,7 @@ type connPool struct {
 	// changed. Guarded by mu.
 	keep    time.Duration
 	learned time.Time
+	hasty   hasty // guarded by mu
 }
 
 // connPools is one connPool per replica URL. Safe for concurrent use.
@@ -123,7 +124,7 @@ func (p *connPool) take() *upConn {
 		switch {
 		case c.idled >= keep:
 		case c.stale():
-			p.learn(c.idled)
+			p.learn(c)
 		default:
 			c.reused = true
 			return c
@@ -132,16 +133,54 @@ func (p *connPool) take() *upConn {
 	}
 }
 
-// learn notes that a connection was closed by the replica within so much idle time.
-// Where a replica closes idle connections just when they are used again, no re-send is
-// safe, so they are given up well before that.
-func (p *connPool) learn(idled time.Duration) {
-	if idled < minKeep {
+// learn notes that a connection was closed by the replica while it lay idle, or as it
+// was used again. Where a replica closes idle connections just when they are used
+// again, no re-send is safe, so they are given up well before that.
+func (p *connPool) learn(c *upConn) {
+	now := time.Now()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if c.streamed && c.idled < soon {
+		p.hasty.seen(now)
+	}
+	if c.idled >= minKeep {
+		p.keep, p.learned = min(p.keep, c.idled/2), now
+	}
+}
+
+// good notes that a connection that was used again served.
+func (p *connPool) good(c *upConn) {
+	if !c.streamed {
 		return
 	}
 	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.keep, p.learned = min(p.keep, idled/2), time.Now()
+	p.hasty = hasty{}
+	p.mu.Unlock()
+}
+
+// hasty is what is known of a replica that says it keeps a connection after an answer in
+// pieces and closes it all the same, as llama.cpp's server does after each stream. A
+// busy one takes its time for that, and a request sent meanwhile is lost: so such a
+// connection is not used again for a while, longer each time that it is found so.
+type hasty struct {
+	until time.Time
+	times int
+}
+
+const (
+	// soon is how soon after an answer its connection must be closed to count.
+	soon = time.Second
+	// hastyFor is how long it counts at first, and maxHasty how often that doubles.
+	hastyFor = time.Minute
+	maxHasty = 6
+)
+
+func (h *hasty) seen(now time.Time) {
+	if now.Before(h.until) {
+		return // known, of a connection of before
+	}
+	h.until = now.Add(hastyFor << min(h.times, maxHasty))
+	h.times++
 }
 
 // dial opens a connection. The caller owns it until put or discard.
@@ -208,7 +247,7 @@ func (p *connPool) put(c *upConn) {
 	c.release()
 	c.since, c.by, c.heart = time.Now(), time.Time{}, nil
 	p.mu.Lock()
-	if p.gone {
+	if p.gone || c.streamed && c.since.Before(p.hasty.until) {
 		p.mu.Unlock()
 		p.discard(c)
 		return

@@ -86,11 +86,11 @@ func TestKeepIsLearned(t *testing.T) {
 		if !lie(3 * time.Second) {
 			t.Error("a good connection was given up")
 		}
-		p.learn(time.Millisecond) // a replica that was stopped
+		p.learn(&upConn{idled: time.Millisecond}) // a replica that was stopped
 		if !lie(3 * time.Second) {
 			t.Error("the end of a replica counts as its habit")
 		}
-		p.learn(2 * time.Second)
+		p.learn(&upConn{idled: 2 * time.Second})
 		if lie(1100*time.Millisecond) || !lie(900*time.Millisecond) {
 			t.Error("not learned")
 		}

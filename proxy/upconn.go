@@ -28,14 +28,15 @@ var readers = sync.Pool{New: func() any { return bufio.NewReaderSize(nil, reader
 // a little room of the connection's own, and a reader takes them from there.
 type upConn struct {
 	net.Conn
-	base   net.Conn // what to close at once: TLS would first try to say goodbye
-	raw    syscall.RawConn
-	pool   *connPool
-	since  time.Time // idle since
-	reused bool
-	idled  time.Duration // before this use
-	wrote  uint64        // bytes of requests, of all uses
-	before uint64        // wrote when this use began
+	base     net.Conn // what to close at once: TLS would first try to say goodbye
+	raw      syscall.RawConn
+	pool     *connPool
+	since    time.Time // idle since
+	reused   bool
+	idled    time.Duration // before this use
+	streamed bool          // its last answer came in pieces, of no stated length
+	wrote    uint64        // bytes of requests, of all uses
+	before   uint64        // wrote when this use began
 
 	by    time.Time // by when the next bytes must come; zero: no limit
 	heart *heart    // nil, or sounded while nothing comes

@@ -103,7 +103,7 @@ func (x *exchange) send(out *outgoing) error {
 	if x.conn == nil || !x.conn.reused || x.touched || !closedByPeer(err) {
 		return err
 	}
-	x.pool.learn(x.conn.idled)
+	x.pool.learn(x.conn)
 	if x.written == nil && !x.conn.unread(err) {
 		return err
 	}
@@ -205,6 +205,9 @@ func (x *exchange) readHead() error {
 		return err
 	}
 	x.touched = true
+	if c.reused {
+		x.pool.good(c)
+	}
 	if x.resp == nil {
 		x.resp = &fasthttp.ResponseHeader{}
 	}
@@ -318,6 +321,7 @@ func (x *exchange) close() {
 	}
 	x.call.unbind()
 	if x.reusable && x.body.done() && x.call.cause() == nil {
+		x.conn.streamed = x.body.kind == bodyChunked
 		x.pool.put(x.conn)
 	} else {
 		x.pool.discard(x.conn)

@@ -276,6 +276,20 @@ func (e *engine) forget() {
 }
 
 // readings is how often it was read.
+// dialled is how many connections have carried a completion.
+func (e *engine) dialled() int {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.dials
+}
+
+// closed reports whether the connection of the latest completion is.
+func (e *engine) closed() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return !e.conns[e.reqs[len(e.reqs)-1].conn]
+}
+
 func (e *engine) readings() int {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -197,6 +197,54 @@ func TestC17ReusedConnections(t *testing.T) {
 	settled(t, []*router{r}, e)
 }
 
+// llama.cpp's server offers to keep a connection after a stream, and closes it. While it
+// is busy with other things the next request may be there first, and is lost with it.
+func TestC17EngineThatClosesAfterStreams(t *testing.T) {
+	t.Parallel()
+	e := newEngine(t, nil)
+	p := pool(e)
+	p.Retry.Attempts = 1
+	r := start(t, setup{readEvery: time.Hour}, p)[0]
+	f := func(name, body string, n int) {
+		t.Helper()
+		for i := range n {
+			if a := r.chat(body); a.StatusCode != 200 || a.err != nil {
+				t.Errorf("%s, request %d: %d %q, %v", name, i, a.StatusCode, a.body, a.err)
+			}
+		}
+	}
+	stream := streams(role, finish, done)
+	e.becomes(func(g *got) bool { stream(g); return false })
+	f("closed at once", askStream, 1)
+	until(t, "it is closed", e.closed)
+	f("closed at once, which is found out", askStream, 1)
+	e.becomes(func(g *got) bool { return g.nth == 1 && stream(g) }) // it closes on the request that came meanwhile
+	f("closed late", askStream, 20)
+	// Answers of a stated length are another matter.
+	e.becomes(healthy)
+	f("whole answers", ask, 1)
+	dials := e.dialled()
+	f("whole answers", ask, 10)
+	if n := e.dialled() - dials; n != 0 {
+		t.Errorf("%d new connections for answers of a stated length", n)
+	}
+}
+
+// Connections are kept after streams where an engine keeps them.
+func TestC17StreamsReuseConnections(t *testing.T) {
+	t.Parallel()
+	e := newEngine(t, streams(role, finish, done))
+	r := start(t, setup{readEvery: time.Hour}, pool(e))[0]
+	r.chat(askStream)
+	dials := e.dialled()
+	for range 10 {
+		r.chat(askStream)
+	}
+	if n := e.dialled() - dials; n != 0 {
+		t.Errorf("%d new connections", n)
+	}
+}
+
 // A replica with a warm cache that fails is left alone soon, by all routers, and comes
 // back.
 func TestC18BrokenReplicaWithAWarmCache(t *testing.T) {
