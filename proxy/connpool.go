@@ -238,8 +238,9 @@ func (p *connPool) connect(ctx context.Context) (*upConn, error) {
 	return c, nil
 }
 
-// put gives a connection back whose last answer was read to its proper end.
-func (p *connPool) put(c *upConn) {
+// put gives a connection back whose last answer was read to its proper end; isHasty says
+// that its replica is of a kind that closes connections after streams.
+func (p *connPool) put(c *upConn, isHasty bool) {
 	if c.pending() > 0 || c.err != nil || c.Conn.SetDeadline(time.Time{}) != nil {
 		p.discard(c)
 		return
@@ -247,7 +248,7 @@ func (p *connPool) put(c *upConn) {
 	c.release()
 	c.since, c.by, c.heart = time.Now(), time.Time{}, nil
 	p.mu.Lock()
-	if p.gone || c.streamed && c.since.Before(p.hasty.until) {
+	if p.gone || c.streamed && (isHasty || c.since.Before(p.hasty.until)) {
 		p.mu.Unlock()
 		p.discard(c)
 		return

@@ -76,7 +76,7 @@ func TestKeepIsLearned(t *testing.T) {
 		lie := func(d time.Duration) (reused bool) {
 			c, err := p.dial(context.Background())
 			must(t, err)
-			p.put(c)
+			p.put(c, false)
 			time.Sleep(d)
 			if c = p.take(); c != nil {
 				p.discard(c)

@@ -181,6 +181,7 @@ func (r *request) assemble(spec *state.PoolSpec, replica *state.ReplicaView, poo
 		idle:      orDefault(spec.IdleTimeout, defaultIdle),
 	}}
 	r.x.onConnect = func() { r.phase = phaseWaiting }
+	r.x.hasty = kindOf(spec, replica) == state.EngineLlamaCpp
 	if r.hears() {
 		r.x.heart = &r.heart
 	}

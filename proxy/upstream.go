@@ -85,6 +85,7 @@ type exchange struct {
 	firstBy  time.Time // until when the first byte of the body must come
 	started  bool      // the body has begun: for a stream, its first event has come
 	stream   bool      // the body is one of events
+	hasty    bool      // the replica is of a kind that closes connections after streams
 }
 
 // send sends a request and reads the answer's head. It returns errQuiet when the
@@ -322,7 +323,7 @@ func (x *exchange) close() {
 	x.call.unbind()
 	if x.reusable && x.body.done() && x.call.cause() == nil {
 		x.conn.streamed = x.body.kind == bodyChunked
-		x.pool.put(x.conn)
+		x.pool.put(x.conn, x.hasty)
 	} else {
 		x.pool.discard(x.conn)
 	}
