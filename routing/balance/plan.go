@@ -17,7 +17,10 @@ type member struct {
 	tally   tally
 	rate    float64 // prefill tokens/s
 
-	over bool // should be ejected, and too many are
+	limit concurrency
+
+	over bool    // should be ejected, and too many are
+	pace float64 // rate beside the median of its leg; 0 unknown
 }
 
 // poolPlan is the outcome for one pool.
@@ -25,6 +28,8 @@ type poolPlan struct {
 	ejected int
 	panic   bool
 	skew    float64
+
+	queue, longest float64 // mean and longest queue of those in traffic that prefill, s
 }
 
 const (
@@ -96,7 +101,12 @@ func plan(spec *state.PoolSpec, members []*member, panicked bool, last, now time
 	for i := range legs {
 		if of := membersOf(members, i); len(of) > 0 {
 			p.skew = max(p.skew, planSkew(of, last, now))
+			planPace(of)
 		}
+	}
+	p.queue, p.longest = queues(members)
+	for _, m := range members {
+		m.limit.note(m.view)
 	}
 	return p
 }
