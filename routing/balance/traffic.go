@@ -35,9 +35,12 @@ func (l *Loop) Picked(p *Pick) {
 	if t == nil || p.Prompt <= 0 {
 		return
 	}
-	t.picks.Add(1)
+	n := t.picks.Add(1)
 	t.prompt.Add(int64(p.Prompt))
 	t.held.Add(int64(min(p.Held, p.Prompt)))
+	if n > lookAtAll && n%lookAtEach != 0 {
+		return
+	}
 	if t.mu.TryLock() { // else another pick is being looked at: this one is not missed
 		t.hot.offer(p.Marks, p.Tokens)
 		t.mu.Unlock()
@@ -45,6 +48,10 @@ func (l *Loop) Picked(p *Pick) {
 }
 
 const (
+	// Between two steps so many prompts are all looked at for hot prefixes, and then each
+	// eighth: to count one takes some microseconds.
+	lookAtAll  = 32
+	lookAtEach = 8
 	// sharingHalfLife smooths the sharing ratio: several chats' turns long, and short
 	// against the hours in which traffic changes.
 	sharingHalfLife = 30 * time.Second
