@@ -120,6 +120,15 @@ type Choice struct {
 	viewAge  time.Duration
 }
 
+// Held is the most tokens of the prompt that one replica of the pool is expected to
+// hold, whether it could be picked or not.
+func (c *Choice) Held() (most int) {
+	for i := range c.Candidates {
+		most = max(most, c.Candidates[i].Matched)
+	}
+	return most
+}
+
 // Sample is what Calibration.Observe needs to know of the pick; the caller fills
 // in what was observed.
 func (c *Choice) Sample() Sample {
