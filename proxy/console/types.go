@@ -125,11 +125,15 @@ type Pool struct {
 	Model    string   `json:"model"`
 	Aliases  []string `json:"aliases,omitempty"`
 	Policy   string   `json:"policy"`
+	File     string   `json:"file_policy"`      // the configuration's, where operators gave the pool another one
+	Does     string   `json:"effective_policy"` // what picks now: auto is ttft or ttft_load
 	Replicas int      `json:"replicas"`
 	Ready    int      `json:"ready"`
 	InFlight int64    `json:"in_flight"`
 	Queued   int64    `json:"queued_tokens"`
 	Skew     float64  `json:"skew"`
+	Sharing  float64  `json:"sharing_ratio"` // share of prompt tokens that some replica held; negative: unknown
+	HotShare float64  `json:"hot_prefix_share"`
 	Target   int      `json:"target"` // 0: none committed
 	Held     bool     `json:"held"`   // an operator holds the target
 	Min      int      `json:"min"`
