@@ -129,7 +129,7 @@ func pools(v *state.View) []Pool {
 		b := v.Weights.Pools[p.Spec.Name]
 		row := Pool{
 			Name: p.Spec.Name, Model: p.Spec.Model, Aliases: p.Spec.Aliases, Policy: p.Spec.Policy,
-			File: p.FilePolicy, Does: routing.Effective(p.Spec.Policy, b),
+			FilePolicy: p.FilePolicy, Effective: routing.Effective(p.Spec.Policy, b),
 			Replicas: len(p.Replicas), Skew: b.Skew, Sharing: sharing(&b), HotShare: b.HotShare(),
 			Target: v.Facts.Targets[k], Held: v.Facts.Holds[k],
 			Min: p.Spec.ScaleMin, Max: p.Spec.ScaleMax, Actuator: p.Spec.ScaleActuator,

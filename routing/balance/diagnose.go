@@ -11,12 +11,12 @@ import (
 
 // Thresholds of Diagnose, beside LongQueue.
 const (
-	kvIsFull      = 0.95             // share of KV space in use, where requests wait
-	slowPace      = 0.6              // of the pool's median rate
-	othersQueue   = 0.25             // of the longest queue: what the others have at most where a pool is skewed
-	mostOf        = 0.8              // share of the replicas that stands for all
-	rising        = 0.01             // seconds of queue per second
-	risingFor     = 15 * time.Second // a rise that is no burst any more
+	kvIsFull      = 0.95       // share of KV space in use, where requests wait
+	slowPace      = 0.6        // of the pool's median rate
+	othersQueue   = 0.25       // of the longest queue: what the others have at most where a pool is skewed
+	mostOf        = 0.8        // share of the replicas that stands for all
+	rising        = 0.01       // seconds of queue per second
+	risingFor     = trendShort // a trend that is not that of the burst's own beginning
 	servedLately  = 30 * time.Second
 	readingMissed = 10 * time.Second // what has no reading by then is not just new
 	nearITL       = 0.9              // of the objective
