@@ -34,7 +34,8 @@ type Weight struct {
 	// Queue is the prefill that waits there, in seconds of it, smoothed.
 	Queue float64
 	// Concurrency is the number of requests that its engine runs when others begin to
-	// wait; 0 unknown: none has been seen to wait.
+	// wait for one to end, as seen there, or until then at its fellows; 0 unknown: none
+	// has been seen to wait.
 	Concurrency float64
 	// Pace is its prefill rate beside the median of its pool's, as learned; 0 unknown.
 	Pace float64

@@ -301,7 +301,7 @@ func TestFindingsThatGoTogether(t *testing.T) {
 	}
 
 	w = newWard(t, 2)
-	limit := func(r *state.Reading) { r.KVUsage, r.Running, r.Waiting = 0.4, 64, 9 }
+	limit := func(r *state.Reading) { r.KVUsage, r.Running, r.Waiting, r.WaitingUncached = 0.4, 64, 9, 200 }
 	w.readings[0], w.readings[1] = limit, limit
 	w.run(20*time.Second, nil)
 	f("as many as engines run at a time", w, balance.DecodeBound)

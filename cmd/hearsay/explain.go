@@ -59,6 +59,7 @@ var (
 		{"hop", "hop ms"},
 		{"adapter", "adapter ms"},
 		{"kv", "kv ms"},
+		{"slots", "slots ms"},
 		{"busy", "busy ms"},
 		{"eviction", "eviction ms"},
 		{"streams", "streams ms"},

@@ -218,7 +218,7 @@ func (l *Loop) weight(m *member, mem *memory, before phase, now time.Time) state
 	x := state.Weight{
 		Slow: b.slow(l.cfg.SlowStart, now), BusyUntil: m.tally.busyUntil, Failures: m.tally.fails,
 		Reason: b.reason, FailedShare: b.share, Until: b.until,
-		Queue: b.queue, Concurrency: m.limit.n, Pace: m.pace,
+		Queue: b.queue, Concurrency: m.atATime, Pace: m.pace,
 	}
 	switch b.phase {
 	case open:

@@ -19,8 +19,9 @@ type member struct {
 
 	limit concurrency
 
-	over bool    // should be ejected, and too many are
-	pace float64 // rate beside the median of its leg; 0 unknown
+	over    bool    // should be ejected, and too many are
+	atATime float64 // requests it runs at a time, its own or its fellows' figure; 0 unknown
+	pace    float64 // rate beside the median of its leg; 0 unknown
 }
 
 // poolPlan is the outcome for one pool.
@@ -63,6 +64,7 @@ func plan(spec *state.PoolSpec, members []*member, panicked bool, last, now time
 	others := slices.ContainsFunc(members, func(m *member) bool { return !m.view.OfWrongModel(spec, now) })
 	for _, m := range members {
 		m.over = false
+		m.limit.note(m.view)
 		m.tally.decay(now)
 		m.tally.age(m.view, now)
 		m.breaker.advance(&m.tally, m.view, spec, panicked, now)
@@ -102,12 +104,10 @@ func plan(spec *state.PoolSpec, members []*member, panicked bool, last, now time
 		if of := membersOf(members, i); len(of) > 0 {
 			p.skew = max(p.skew, planSkew(of, last, now))
 			planPace(of)
+			planConcurrency(of)
 		}
 	}
 	p.queue, p.longest = queues(members)
-	for _, m := range members {
-		m.limit.note(m.view)
-	}
 	return p
 }
 

@@ -124,32 +124,3 @@ func median(list []float64) float64 {
 	}
 	return (list[(n-1)/2] + list[n/2]) / 2
 }
-
-// limitGain is how fast a replica's concurrency follows what is read.
-const limitGain = 0.2
-
-// concurrency is how many requests an engine runs when others begin to wait.
-type concurrency struct {
-	n  float64   // 0 unknown
-	at time.Time // of the reading seen last
-}
-
-// note takes the replica's reading, once.
-func (c *concurrency) note(r *state.ReplicaView) {
-	rd := &r.Reading
-	if !rd.OK || !r.ReadingAt.After(c.at) {
-		return
-	}
-	c.at = r.ReadingAt
-	switch {
-	case rd.Slots > 0:
-		c.n = rd.Slots
-	case rd.Running <= 0:
-	case rd.Waiting > 0 && c.n == 0:
-		c.n = rd.Running
-	case rd.Waiting > 0:
-		c.n += limitGain * (rd.Running - c.n)
-	case c.n > 0:
-		c.n = max(c.n, rd.Running)
-	}
-}

@@ -66,9 +66,10 @@ func TestEffectiveConcurrency(t *testing.T) {
 		w.read(0, change)
 		w.step(0)
 		w.step(100 * time.Millisecond) // a reading counts once
+		w.now = w.now.Add(-100 * time.Millisecond)
 	}
 	figures := func(running, waiting float64) func(*state.Reading) {
-		return func(r *state.Reading) { r.Running, r.Waiting = running, waiting }
+		return func(r *state.Reading) { r.Running, r.Waiting, r.WaitingUncached = running, waiting, 100 }
 	}
 	want := func(what string, n, by float64) {
 		t.Helper()
@@ -77,17 +78,30 @@ func TestEffectiveConcurrency(t *testing.T) {
 	read(figures(50, 0))
 	want("nothing waits: not known", 0, 0)
 	read(figures(64, 3))
-	want("the first that waits", 64, 0)
+	want("for a moment", 0, 0)
+	read(figures(64, 3))
+	want("the first that wait", 64, 0)
+	w.list(2)
+	w.step(0)
+	near(t, "one that is not known yet is like it", w.weight(1).Concurrency, 64, 0)
 	read(figures(80, 0))
 	want("more run, and nothing waits", 80, 0)
 	read(figures(10, 0))
 	want("fewer run, and nothing waits", 80, 0)
+	read(figures(30, 5))
+	want("waiting at fewer, for a moment", 80, 0)
 	read(figures(30, 5))
 	want("waiting at fewer, once", 70, 0.01)
 	for range 40 {
 		read(figures(30, 5))
 	}
 	want("waiting at fewer, often", 30, 0.1)
+	for range 10 {
+		read(func(r *state.Reading) { r.Running, r.Waiting, r.WaitingUncached = 3, 5, 9000 })
+		read(func(r *state.Reading) { r.Running, r.Waiting, r.WaitingUncached, r.KVUsage = 3, 5, 100, 0.95 })
+		read(func(r *state.Reading) { r.Running, r.Waiting = 3, 5 }) // past the routers: for what is not known
+	}
+	want("what waits waits for something else", 30, 0.1)
 	read(func(r *state.Reading) { r.Slots, r.Running, r.Waiting = 4, 1, 0 })
 	want("an engine with slots", 4, 0)
 }
