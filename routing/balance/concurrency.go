@@ -54,7 +54,8 @@ func (c *concurrency) note(r *state.ReplicaView) {
 }
 
 // forASlot reports whether what waits at r waits for others to end: there is KV space,
-// and little to prefill before it. What routers know nothing of may wait for anything.
+// little to prefill before it, and it needs no adapter. What routers know nothing of may
+// wait for anything.
 func forASlot(r *state.ReplicaView) bool {
 	rd, known := &r.Reading, &r.KnownAtReading
 	tokens := float64(known.UncachedTokens)
@@ -63,7 +64,7 @@ func forASlot(r *state.ReplicaView) bool {
 	} else if rd.Waiting > float64(known.Prefill) {
 		return false
 	}
-	return rd.Running > 0 && tokens < prefillAhead && rd.KVUsage < 0.9
+	return rd.Running > 0 && len(rd.AdaptersWaiting) == 0 && tokens < prefillAhead && rd.KVUsage < 0.9
 }
 
 // planConcurrency tells what the members of one leg run at a time. One that has not

@@ -99,6 +99,9 @@ func TestEffectiveConcurrency(t *testing.T) {
 	for range 10 {
 		read(func(r *state.Reading) { r.Running, r.Waiting, r.WaitingUncached = 3, 5, 9000 })
 		read(func(r *state.Reading) { r.Running, r.Waiting, r.WaitingUncached, r.KVUsage = 3, 5, 100, 0.95 })
+		read(func(r *state.Reading) {
+			r.Running, r.Waiting, r.WaitingUncached, r.AdaptersWaiting = 3, 5, 100, []string{"a"}
+		})
 		read(func(r *state.Reading) { r.Running, r.Waiting = 3, 5 }) // past the routers: for what is not known
 	}
 	want("what waits waits for something else", 30, 0.1)
