@@ -173,7 +173,7 @@ func (d *diagnosis) deadMetrics() {
 		}
 		stale := x.is == state.Unread && d.Now.Sub(read) > readingMissed
 		first := x.r.Cell.LastFirstToken()
-		return (stale || x.is == state.Unreadable) && !first.IsZero() && d.Now.Sub(first) < servedLately
+		return (stale || x.is == state.Unreadable) && d.Now.Sub(first) < servedLately
 	})
 	if len(dead) == 0 {
 		return
