@@ -169,9 +169,10 @@ var situations = []situation{
 			w.run(40*time.Second, func(int) { w.stream(1, 1); w.running[len(w.running)-1].End() })
 			return w
 		},
-		func(t *testing.T) *ward { // it serves nobody either: it is not known to live
+		func(t *testing.T) *ward { // it serves nobody any more either: it is not known to live
 			w := newWard(t, 2)
 			w.run(10*time.Second, nil)
+			w.stream(1, 1)
 			w.silent[1] = true
 			w.run(40*time.Second, nil)
 			return w
@@ -321,6 +322,9 @@ func TestFindingsThatGoTogether(t *testing.T) {
 	f("a salt for each request", w, balance.BrokenPrefix)
 	w.partings = w.partings[:2]
 	f("two pairs are no evidence", w, balance.Healthy)
+	late := prefix.Parting{Path: "messages[0].content", Byte: 4000, Value: prefix.ValueTimestamp, Shared: 4000, Prompt: 9000, Again: 4800}
+	w.partings = []prefix.Parting{late, late, late, late}
+	f("most of it is shared", w, balance.Healthy)
 }
 
 // The start of the last replica counts, where one was seen.

@@ -57,6 +57,13 @@ func TestQueueTrend(t *testing.T) {
 	if b = w.pool(); b.LongFor != 0 || b.TrendShort >= 0 {
 		t.Errorf("it is over: %+v", b)
 	}
+	w.queue(9000, 9000)
+	for range 10 {
+		w.step(time.Second)
+	}
+	if b = w.pool(); b.LongFor <= 0 || b.LongFor > 10*time.Second {
+		t.Errorf("it is long again, for %v", b.LongFor)
+	}
 }
 
 func TestEffectiveConcurrency(t *testing.T) {
@@ -96,15 +103,25 @@ func TestEffectiveConcurrency(t *testing.T) {
 		read(figures(30, 5))
 	}
 	want("waiting at fewer, often", 30, 0.1)
-	for range 10 {
-		read(func(r *state.Reading) { r.Running, r.Waiting, r.WaitingUncached = 3, 5, 9000 })
-		read(func(r *state.Reading) { r.Running, r.Waiting, r.WaitingUncached, r.KVUsage = 3, 5, 100, 0.95 })
-		read(func(r *state.Reading) {
-			r.Running, r.Waiting, r.WaitingUncached, r.AdaptersWaiting = 3, 5, 100, []string{"a"}
-		})
-		read(func(r *state.Reading) { r.Running, r.Waiting = 3, 5 }) // past the routers: for what is not known
+	for what, f := range map[string]func(*state.Reading){
+		"prefill":        func(r *state.Reading) { r.WaitingUncached = 9000 },
+		"KV space":       func(r *state.Reading) { r.WaitingUncached, r.KVUsage = 100, 0.95 },
+		"an adapter":     func(r *state.Reading) { r.WaitingUncached, r.AdaptersWaiting = 100, []string{"a"} },
+		"who knows what": func(*state.Reading) {}, // it came past the routers
+	} {
+		for range 10 {
+			read(func(r *state.Reading) { r.Running, r.Waiting = 3, 5; f(r) })
+		}
+		want("what waits waits for "+what, 30, 0.1)
+		read(figures(20, 0))
 	}
-	want("what waits waits for something else", 30, 0.1)
+	for range 3 { // and within less than a second it may wait for the next step
+		w.now = w.now.Add(300 * time.Millisecond)
+		w.read(0, figures(3, 5))
+		w.step(0)
+	}
+	want("what has come just now", 30, 0.1)
+	read(figures(20, 0))
 	read(func(r *state.Reading) { r.Slots, r.Running, r.Waiting = 4, 1, 0 })
 	want("an engine with slots", 4, 0)
 }
