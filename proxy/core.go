@@ -80,7 +80,12 @@ type CoreConfig struct {
 	// requests, negative where unknown. It is called on the request path and must not
 	// block; nil: it is not asked for.
 	Loads func(r *state.ReplicaView, now time.Time, kvUsage, waiting float64)
-	Now   func() time.Time
+	// Picked hears of each request's first pick. It is called on the request path and
+	// must neither block nor keep what it gets; nil: nobody.
+	Picked func(pool string, c *routing.Choice, marks []prefix.Mark, tokens []int32)
+	// Prompts keeps a few recent bodies of each pool in memory, for Partings.
+	Prompts bool
+	Now     func() time.Time
 }
 
 // Validate reports what is missing.
@@ -110,6 +115,8 @@ type Core struct {
 	counted  func(model string, depth prefix.Mark, tokens int)
 	sample   func(Question)
 	loads    func(r *state.ReplicaView, now time.Time, kvUsage, waiting float64)
+	picked   func(pool string, c *routing.Choice, marks []prefix.Mark, tokens []int32)
+	prompts  *prompts     // nil: nothing is kept
 	sampleAt atomic.Int64 // Unix nanoseconds: when the next sample is due
 	now      func() time.Time
 	metrics  *metrics
@@ -124,11 +131,15 @@ func newCore(cfg CoreConfig, picks int, m *metrics) *Core {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	return &Core{
+	c := &Core{
 		store: cfg.Store, picker: cfg.Picker, ratios: cfg.Ratios, index: cfg.Index, cal: cfg.Calibration,
 		reporter: cfg.Reporter, counted: cfg.Counted, sample: cfg.Sample, loads: cfg.Loads, now: cfg.Now, metrics: m, picks: newPicks(picks), started: time.Now(),
-		jobs: sync.Pool{New: func() any { return &Job{} }},
+		jobs: sync.Pool{New: func() any { return &Job{} }}, picked: cfg.Picked,
 	}
+	if cfg.Prompts {
+		c.prompts = &prompts{pools: map[string]*keptBodies{}}
+	}
+	return c
 }
 
 // Ask is a request as a front hands it in. Body is only read, and only during
@@ -137,10 +148,10 @@ type Ask struct {
 	ID      string
 	Request *api.Request
 	Body    []byte
-	Session string // affinity key, "" for none
-	Tenant  string     // "" for none
-	Band    state.Band // its priority, within what its tenant may claim
-	Weight  float64    // its tenant's share beside other tenants; 0 means 1
+	Session string          // affinity key, "" for none
+	Tenant  string          // "" for none
+	Band    state.Band      // its priority, within what its tenant may claim
+	Weight  float64         // its tenant's share beside other tenants; 0 means 1
 	Only    state.ReplicaID // the one replica that can serve it, "" for any
 	Pool    *state.PoolView // that is to serve it, whatever the model is called; nil: the one of the model
 }
@@ -153,6 +164,7 @@ type Job struct {
 	model    string // as the client named it
 	pool     *state.PoolView
 	ratio    *prefix.Ratio
+	seed     prefix.Seed
 	hasher   prefix.Hasher
 	total    prefix.Mark
 	prompt   bool // total is of a prompt, not of a body
@@ -204,6 +216,7 @@ func (c *Core) Admit(a *Ask) (*Job, error) {
 		seed.Tenant, seed.CacheSalt = a.Tenant, ""
 	}
 	j.marks, j.total, j.prompt = j.marks[:0], prefix.Mark{}, false
+	j.seed = seed
 	if in := a.Request.Input(a.Body); in.Kind != 0 {
 		// The body has been parsed, so no part of it is malformed.
 		j.marks, _ = j.hasher.Marks(j.marks, seed, in)
@@ -271,6 +284,9 @@ func (j *Job) Next() (*state.ReplicaView, error) {
 	c.metrics.picks.WithLabelValues(j.pool.Spec.Name, j.choice.Reason).Inc()
 	j.tried = append(j.tried, r.ID)
 	j.sample(now)
+	if c.picked != nil && j.Attempts() == 1 {
+		c.picked(j.pool.Spec.Name, &j.choice, j.marks, j.tokens)
+	}
 
 	a := attempt{open: true, began: now, sample: j.choice.Sample()}
 	a.sample.ViewAge, a.sample.Retried = rowsAge(v, now), j.Attempts() > 1

@@ -38,7 +38,7 @@ var errNoScores = errors.New("the pool is unknown here or its policy has no scor
 func (c *Core) Judge(q *Question, id state.ReplicaID) (Opinion, error) {
 	v := c.store.View()
 	at := slices.IndexFunc(v.Pools, func(p *state.PoolView) bool { return p.Spec.Name == q.Pool })
-	if at < 0 || !scored(&v.Pools[at].Spec) {
+	if at < 0 || !scored(v, v.Pools[at]) {
 		return Opinion{}, errNoScores
 	}
 	pool := v.Pools[at]
@@ -71,14 +71,16 @@ func (c *Core) Judge(q *Question, id state.ReplicaID) (Opinion, error) {
 	return o, nil
 }
 
-// scored says that the pool's picks go by a score in milliseconds.
-func scored(s *state.PoolSpec) bool { return s.Policy == "" || s.Policy == routing.TTFT }
+// scored says that the pool's picks go by ttft's score in milliseconds.
+func scored(v *state.View, p *state.PoolView) bool {
+	return routing.Effective(p.Spec.Policy, v.Weights.Pools[p.Spec.Name]) == routing.TTFT
+}
 
 // sample hands a copy of the request's prompt to Sample, at most one each
 // sampleEvery.
 func (j *Job) sample(now time.Time) {
 	c := j.core
-	if c.sample == nil || len(j.marks) == 0 || !scored(&j.pool.Spec) || j.legs != nil && j.legs.whole {
+	if c.sample == nil || len(j.marks) == 0 || !scored(c.store.View(), j.pool) || j.legs != nil && j.legs.whole {
 		return
 	}
 	due := c.sampleAt.Load()

@@ -51,6 +51,7 @@ type Terms struct {
 	Hop       float64 `json:"hop"`
 	Adapter   float64 `json:"adapter"`
 	KV        float64 `json:"kv"`
+	Slots     float64 `json:"slots"`
 	Busy      float64 `json:"busy"`
 	Eviction  float64 `json:"eviction"`
 	Streams   float64 `json:"streams"`

@@ -95,10 +95,16 @@ func (r *request) take(ep api.Endpoint) (fault *api.Error) {
 func (r *request) enter(pool *state.PoolView) (*Job, error) {
 	r.native = r.chat == nil && r.ask.Endpoint.Shape() == api.Anthropic
 	asked, body := r.sent()
-	return r.s.core.Admit(&Ask{
+	c := r.s.core
+	a := Ask{
 		ID: r.id, Request: asked, Body: body, Session: string(r.ctx.Request.Header.Peek("X-Session-Id")),
 		Pool: pool, Only: r.following.only,
-	})
+	}
+	j, err := c.Admit(&a)
+	if err == nil {
+		c.prompts.keep(j, &a, c.now())
+	}
+	return j, err
 }
 
 // takeLegs notes whether the job may be served in two legs.

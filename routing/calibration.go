@@ -29,7 +29,7 @@ type Sample struct {
 	ViewAge   time.Duration // age of the oldest rows that the pick went by
 	Retried   bool          // not the first attempt
 	Restarted bool          // the replica restarted meanwhile
-	Loads     bool          // it had to load an adapter first
+	Loads     bool          // it had to load an adapter first, or to wait for a running request to end
 }
 
 // maxViewAge is the age of the oldest rows past which a sample's queue is unknown.
@@ -131,7 +131,7 @@ func (c *Calibration) Forget(slot state.Slot, id state.ReplicaID) {
 
 // Observe takes a sample. Those that say nothing of the replica's speed are
 // skipped, and counted: retried ones, those across a restart, those that waited for an
-// adapter, and those whose pick went by old load. It reports whether the sample was taken.
+// adapter or for a running request to end, and those whose pick went by old load. It reports whether the sample was taken.
 func (c *Calibration) Observe(s Sample) bool {
 	ttft := s.TTFT > 0 && s.ViewAge <= maxViewAge
 	itl := s.ITL > 0 && s.ITLBatch >= 1

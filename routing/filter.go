@@ -29,6 +29,9 @@ var exclusions = [...]string{
 	ExcludedAdapter, ExcludedLoading, ExcludedUnreachable, ExcludedWrongModel, ExcludedITL,
 }
 
+// Exclusions lists the closed set of reasons for which a replica can't be picked.
+func Exclusions() []string { return exclusions[:] }
+
 // softExclusions give way in this order when no replica is left. That of another
 // model does so only where all replicas of the leg are of one: then the pool's model
 // may be what is wrong, and the engines' own answer tells best. Any other replica,

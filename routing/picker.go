@@ -129,7 +129,7 @@ func (p *Picker) Pick(c *Choice, req *Request, v *state.View, now time.Time) err
 	if len(c.order) == 0 {
 		return noneEligible(req.Pool.Spec.Name, c, v.Weights, now)
 	}
-	pol := policyNamed(req.Pool.Spec.Policy)
+	pol := policyNamed(Effective(req.Pool.Spec.Policy, v.Weights.Pools[req.Pool.Spec.Name]))
 	c.Policy = pol.name()
 	for {
 		at, reason := pol.choose(p, c, req)

@@ -20,11 +20,13 @@ const (
 	Hybrid           = "hybrid"
 	CacheAware       = "cache_aware"
 	Product          = "product"
+	TTFTLoad         = "ttft_load"
+	Auto             = "auto"
 )
 
 // Policies lists the names of all policies, the default first.
 func Policies() []string {
-	return []string{TTFT, RoundRobin, Random, LeastOutstanding, PowerOfTwo, PrefixHash, Session, Hybrid, CacheAware, Product}
+	return []string{TTFT, RoundRobin, Random, LeastOutstanding, PowerOfTwo, PrefixHash, Session, Hybrid, CacheAware, Product, TTFTLoad, Auto}
 }
 
 // policyNamed finds a policy; unknown names and "" give the default. Policies have
@@ -49,6 +51,8 @@ func policyNamed(name string) policy {
 		return cacheAware{}
 	case Product:
 		return product{}
+	case TTFTLoad:
+		return ttftLoad{}
 	}
 	return ttft{}
 }

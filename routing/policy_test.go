@@ -18,7 +18,7 @@ func TestEveryPolicyPicksAndGivesAKnownReason(t *testing.T) {
 		req.Session = "s"
 		for range 50 {
 			c := w.one(req)
-			if c.Policy != name || !slices.Contains(routing.Reasons(), c.Reason) {
+			if c.Policy != routing.Effective(name, state.PoolBalance{}) || !slices.Contains(routing.Reasons(), c.Reason) {
 				t.Fatalf("%s: picked by %s for %q", name, c.Policy, c.Reason)
 			}
 			if c.Replica.ID == id(2) {

@@ -61,6 +61,7 @@ type Terms struct {
 	Hop       float64 // the prefill of this prompt elsewhere and its way here, instead of the two before
 	Adapter   float64 // load of an adapter that is not there, and the wait for a slot
 	KV        float64 // wait for KV space
+	Slots     float64 // wait for a running request to end, where the engine runs as many as it can
 	Busy      float64 // rest of a back-off the replica asked for
 	Eviction  float64 // price of one more copy of the uncached part: it evicts something
 	Streams   float64 // price of one more decode stream, for it and those running
@@ -69,7 +70,7 @@ type Terms struct {
 
 // TTFT is the predicted time to first token in milliseconds.
 func (t *Terms) TTFT() float64 {
-	return t.Fixed + t.Queue + t.Prefill + t.Attention + t.Hop + t.Adapter + t.KV + t.Busy
+	return t.Fixed + t.Queue + t.Prefill + t.Attention + t.Hop + t.Adapter + t.KV + t.Slots + t.Busy
 }
 
 // Score is TTFT plus what the request costs others; lower is better.
@@ -120,6 +121,15 @@ type Choice struct {
 	viewAge  time.Duration
 }
 
+// Held is the most tokens of the prompt that one replica of the pool is expected to
+// hold, whether it could be picked or not.
+func (c *Choice) Held() (most int) {
+	for i := range c.Candidates {
+		most = max(most, c.Candidates[i].Matched)
+	}
+	return most
+}
+
 // Sample is what Calibration.Observe needs to know of the pick; the caller fills
 // in what was observed.
 func (c *Choice) Sample() Sample {
@@ -128,7 +138,7 @@ func (c *Choice) Sample() Sample {
 		Replica: c.Replica.ID, Slot: c.Replica.Slot, Pool: c.Replica.Pool,
 		UncachedTokens: c.PromptTokens - c.MatchedTokens, PromptTokens: c.PromptTokens,
 		QueueTokens: t.QueueTokens(), Decode: t.Decode, ViewAge: c.viewAge,
-		Loads: t.Adapter > 0,
+		Loads: t.Adapter > 0 || t.Slots > 0,
 	}
 }
 

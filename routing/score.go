@@ -13,8 +13,9 @@ const (
 	kvFull = 0.9
 	// minSlow bounds the handicap of slow start.
 	minSlow = 0.05
-	// maxKVWait bounds the KV term, ms: the estimate is coarse.
-	maxKVWait = 60_000
+	// maxKVWait and maxTurnWait bound these terms, ms: the estimates are coarse.
+	maxKVWait   = 60_000
+	maxTurnWait = 60_000
 )
 
 // lookup fills in what every candidate holds of the prompt.
@@ -45,7 +46,10 @@ func (p *Picker) survey(c *Choice, i int, w *state.Weight, now time.Time) {
 	if b := int(r.Reading.BlockSize); b > 0 {
 		block = b
 	}
-	c.standing[i] = standing{par: par, weight: w, kvFull: r.Reading.KVUsage >= kvFull && r.Fresh(now), block: block}
+	c.standing[i] = standing{
+		par: par, weight: w, kvFull: r.Reading.KVUsage >= kvFull && r.Fresh(now), block: block,
+		running: float64(own.InFlight+r.Others.InFlight) + foreign.decode + foreign.waiting,
+	}
 }
 
 // standing is what score needs of a candidate beside its Terms.
@@ -53,7 +57,9 @@ type standing struct {
 	par    *Params
 	weight *state.Weight
 	kvFull bool // by a fresh reading
-	block  int  // tokens of a KV block
+	// running is the requests there, from everybody.
+	running float64
+	block   int // tokens of a KV block
 }
 
 // score fills in candidate i's match and terms, which was surveyed before. All are
@@ -88,6 +94,9 @@ func (p *Picker) score(c *Choice, i int, req *Request, now time.Time) {
 	}
 	if s.kvFull {
 		t.KV = kvWait(&cand.Replica.Reading, t, u, par, float64(c.ExpectedOutput))
+	}
+	if w.Concurrency > 0 && req.Role != state.RolePrefill {
+		t.Slots = slotWait(t, c.standing[i].running, w.Concurrency, par, float64(c.ExpectedOutput))
 	}
 	if !w.BusyUntil.IsZero() {
 		t.Busy = max(0, float64(w.BusyUntil.Sub(now))/float64(time.Millisecond))
@@ -148,6 +157,8 @@ func faded(m *sketch.Match, tokens []int32, prompt, block int) float64 {
 type foreign struct {
 	tokens float64 // uncached prompt tokens
 	decode float64 // streams
+
+	waiting float64 // requests before their first token
 }
 
 // foreignLoad is what runs at r that no router accounts for. Only what waits has
@@ -163,7 +174,7 @@ func foreignLoad(r *state.ReplicaView, mean float64, now time.Time) (f foreign) 
 		return f
 	}
 	waiting := min(float64(n), max(0, rd.Waiting-float64(r.KnownAtReading.Prefill)))
-	f.decode = float64(n) - waiting
+	f.decode, f.waiting = float64(n)-waiting, waiting
 	f.tokens = waiting * mean
 	if rd.WaitingUncached >= 0 {
 		f.tokens = max(0, rd.WaitingUncached-float64(r.KnownAtReading.UncachedTokens))
@@ -186,6 +197,17 @@ func kvWait(rd *state.Reading, t *Terms, u float64, par *Params, output float64)
 	// that is in use is then given back over one output's time.
 	life := max(1, output) * par.ITLAt(t.Decode)
 	return min(maxKVWait, missing*life/(rd.KVUsage*rd.Capacity))
+}
+
+// slotWait is the time in ms until a request's turn comes at an engine that runs no more
+// than so many at a time: those before it have to end, one after the other, and each
+// that runs takes an output's time.
+func slotWait(t *Terms, there, atATime float64, par *Params, output float64) float64 {
+	before := there + 1 - atATime
+	if before <= 0 {
+		return 0
+	}
+	return min(maxTurnWait, before*max(1, output)*par.ITLAt(min(t.Decode, atATime))/atATime)
 }
 
 // guardITL drops candidates where one more stream would break the pool's ITL

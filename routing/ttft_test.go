@@ -138,6 +138,42 @@ func TestScoreTerms(t *testing.T) {
 	}
 }
 
+// An engine that runs no more than so many at a time lets others wait, however little
+// they have to prefill.
+func TestWaitForARunningRequestToEnd(t *testing.T) {
+	w := newWorld(t, 2, "")
+	w.hold(0, 4096)
+	req := w.prompt(4200)
+	w.load(0, state.Load{InFlight: 12})
+	slots := func(concurrency float64) *routing.Choice {
+		w.weigh(map[int]state.Weight{0: {Slow: 1, Concurrency: concurrency}}, false)
+		return w.one(req)
+	}
+	if c := slots(0); c.Replica.ID != id(0) || c.Candidates[0].Terms.Slots != 0 {
+		t.Errorf("nothing is known: %s, %+v", c.Replica.ID, c.Candidates[0].Terms)
+	}
+	if c := slots(13); c.Replica.ID != id(0) || c.Candidates[0].Terms.Slots != 0 {
+		t.Errorf("there is room for one: %s, %+v", c.Replica.ID, c.Candidates[0].Terms)
+	}
+	c := slots(8) // five have to end before it; eight run, each for an output's time
+	want := 5 * float64(c.ExpectedOutput) * (29 + 7*0.36) / 8
+	if got := c.Candidates[0].Terms.Slots; math.Abs(got-want) > 1 || c.Replica.ID != id(1) {
+		t.Errorf("no room: to %s, wait %.0f ms, want %.0f", c.Replica.ID, got, want)
+	}
+	if k := c.Candidates[0]; k.Terms.TTFT() < want {
+		t.Errorf("the wait is no part of the time to first token: %.0f ms", k.Terms.TTFT())
+	}
+	w.load(1, state.Load{InFlight: 30})
+	w.weigh(map[int]state.Weight{0: {Slow: 1, Concurrency: 13}, 1: {Slow: 1, Concurrency: 8}}, false)
+	w.read(0, func(r *state.Reading) { r.Running, r.Waiting = 13, 7 }) // past the routers: one running, seven waiting
+	if got := w.one(req).Candidates[0].Terms.Slots; got <= 0 {
+		t.Errorf("requests past the routers take no room")
+	}
+	if w.one(req).Sample().Loads != true {
+		t.Error("such a sample says nothing of speed")
+	}
+}
+
 func TestForeignWorkInTerms(t *testing.T) {
 	f := func(name string, tokens, decode float64, read func(*state.Reading)) {
 		t.Helper()

@@ -25,6 +25,8 @@ type Command struct {
 	Drain    *Drain    // drain; its Index is filled in by the commit
 	Cluster  string    // set_cluster_id
 	Router   RouterID  // begin_term, remove_member
+	Pool     string    // set_policy
+	Policy   string    // set_policy; empty: what the configuration says again
 }
 
 // CommandKind says what a Command does.
@@ -42,6 +44,7 @@ const (
 	CommandUndrain       CommandKind = "undrain"
 	CommandHold          CommandKind = "hold"
 	CommandRelease       CommandKind = "release"
+	CommandSetPolicy     CommandKind = "set_policy"
 	CommandBeginTerm     CommandKind = "begin_term"
 	CommandSetClusterID  CommandKind = "set_cluster_id"
 	CommandRemoveMember  CommandKind = "remove_member"

@@ -22,6 +22,9 @@ type Facts struct {
 	// are not draining. It ends the drains that routers had made alone until then,
 	// which are no facts. At most MaxUndrained.
 	Undrained map[ReplicaID]uint64
+	// Policies are the routing policies that operators gave pools at run time, by the
+	// pool's name. They win over the configuration's.
+	Policies map[string]string
 }
 
 // MaxUndrained bounds the undrains kept in the committed facts: the oldest is
@@ -114,6 +117,7 @@ func (f *Facts) Clone() *Facts {
 	c.Replicas = maps.Clone(f.Replicas)
 	c.Draining = maps.Clone(f.Draining)
 	c.Undrained = maps.Clone(f.Undrained)
+	c.Policies = maps.Clone(f.Policies)
 	c.Decisions = slices.Clone(f.Decisions)
 	return &c
 }
@@ -126,5 +130,6 @@ func NewFacts() *Facts {
 		Replicas:  map[ReplicaID]Replica{},
 		Draining:  map[ReplicaID]Drain{},
 		Undrained: map[ReplicaID]uint64{},
+		Policies:  map[string]string{},
 	}
 }

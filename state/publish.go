@@ -158,6 +158,10 @@ func (s *Store) publishAll(v *View) {
 	slices.SortFunc(v.Pools, func(a, b *PoolView) int { return strings.Compare(a.Spec.Name, b.Spec.Name) })
 	for i, p := range v.Pools {
 		at[p.Spec.Name] = int32(i)
+		p.FilePolicy = p.Spec.Policy
+		if set := s.facts.Policies[p.Spec.Name]; set != "" {
+			p.Spec.Policy = set
+		}
 	}
 	v.index.name(v.Pools)
 	for _, id := range slices.Sorted(maps.Keys(s.entries)) {
@@ -208,7 +212,7 @@ func (s *Store) publishChanged(v, prev *View) {
 		}
 		p := v.Pools[e.place.pool]
 		if p == prev.Pools[e.place.pool] {
-			p = &PoolView{Spec: p.Spec, Replicas: slices.Clone(p.Replicas), Split: p.Split}
+			p = &PoolView{Spec: p.Spec, FilePolicy: p.FilePolicy, Replicas: slices.Clone(p.Replicas), Split: p.Split}
 			v.Pools[e.place.pool] = p
 		}
 		p.Replicas[e.place.at] = s.replicaView(e)

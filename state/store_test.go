@@ -290,3 +290,34 @@ func TestViewsAreReadWhileTheStoreWrites(t *testing.T) {
 	close(stop)
 	readers.Wait()
 }
+
+// An operator's policy wins over the file's until it is given back, in every View.
+func TestPolicyOfTheFacts(t *testing.T) {
+	now := time.Now()
+	s := state.NewStore(state.Config{
+		Self: "self", Clock: state.NewClock(1, now), Now: func() time.Time { return now },
+		Pools: []state.PoolSpec{{Name: "chat", Policy: "ttft"}, {Name: "other", Policy: "session"}},
+	})
+	s.SetReplicas(state.SourceStatic, "chat", []state.Replica{{ID: "a"}})
+	want := func(what, policy, file string) {
+		t.Helper()
+		if p := s.View().PoolNamed("chat"); p.Spec.Policy != policy || p.FilePolicy != file {
+			t.Errorf("%s: policy %q, the file's %q; want %q, %q", what, p.Spec.Policy, p.FilePolicy, policy, file)
+		}
+		if p := s.View().PoolNamed("other"); p.Spec.Policy != "session" || p.FilePolicy != "session" {
+			t.Errorf("%s: another pool has %q", what, p.Spec.Policy)
+		}
+	}
+	want("at first", "ttft", "ttft")
+	f := state.NewFacts()
+	f.Index, f.Policies["chat"], f.Policies["gone"] = 1, "auto", "auto"
+	s.SetFacts(f)
+	want("set", "auto", "ttft")
+	s.SetDrain("a", true, "x") // one replica changes
+	want("after a change of a replica", "auto", "ttft")
+	f = f.Clone()
+	f.Index = 2
+	delete(f.Policies, "chat")
+	s.SetFacts(f)
+	want("given back", "ttft", "ttft")
+}

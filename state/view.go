@@ -33,9 +33,10 @@ type place struct{ pool, at int32 }
 
 // PoolView is a pool and its replicas.
 type PoolView struct {
-	Spec     PoolSpec
-	Replicas []*ReplicaView // in id order
-	Split    bool           // some replicas serve one leg of a request only
+	Spec       PoolSpec       // its Policy is the operators' where the facts have one
+	FilePolicy string         // the policy that the configuration gives
+	Replicas   []*ReplicaView // in id order
+	Split      bool           // some replicas serve one leg of a request only
 }
 
 // ReplicaView is one replica as this router knows it.

@@ -31,6 +31,14 @@ type Weight struct {
 	// Failures counts this router's failed outcomes there since its last success.
 	// It travels with the router's rows, so that others eject on it too.
 	Failures uint32
+	// Queue is the prefill that waits there, in seconds of it, smoothed.
+	Queue float64
+	// Concurrency is the number of requests that its engine runs when others begin to
+	// wait for one to end, as seen there, or until then at its fellows; 0 unknown: none
+	// has been seen to wait.
+	Concurrency float64
+	// Pace is its prefill rate beside the median of its pool's, as learned; 0 unknown.
+	Pace float64
 	// Trials counts the trial requests that may still go while Trial holds; nil
 	// otherwise. It is shared by all Weights of one half-open period.
 	Trials *Trials
@@ -93,11 +101,47 @@ func (w *Weights) For(r *ReplicaView) *Weight {
 
 // PoolBalance is how even one pool's load is.
 type PoolBalance struct {
-	Skew     float64 // max/mean estimated queue seconds; 1 = even, 0 = unknown
-	Ejected  int
-	Panic    bool // too many ejected: ejection is ignored
-	HotShare float64
-	Sharing  float64 // share of prompt tokens that some replica already held
+	Skew    float64 // max/mean estimated queue seconds; 1 = even, 0 = unknown
+	Ejected int
+	Panic   bool // too many ejected: ejection is ignored
+	// Sharing is the share of prompt tokens that some replica already held when this
+	// router picked, 0..1, smoothed; Picks is how many picks that rests on, fading like
+	// it: 0 means unknown.
+	Sharing float64
+	Picks   float64
+	// LoadOnly is what the policy auto makes of Sharing: caches are left out of account.
+	LoadOnly bool
+	// Hot are the prefixes with most requests of the last minute, as this router picked
+	// them: the greatest share first, at most MaxHotPrefixes.
+	Hot []HotPrefix
+	// Queue and QueueMost are the mean and the longest Weight.Queue of replicas in traffic
+	// that prefill, in seconds.
+	Queue, QueueMost float64
+	// TrendShort and TrendLong are the slopes of Queue over the last half minute and the
+	// last three minutes, in seconds per second; 0 while too little was seen.
+	TrendShort, TrendLong float64
+	// LongFor is for how long Queue has been above half the pool's objective for the time
+	// to first token.
+	LongFor time.Duration
+}
+
+// MaxHotPrefixes bounds PoolBalance.Hot.
+const MaxHotPrefixes = 5
+
+// HotPrefix is a prefix that many prompts of a pool begin with.
+type HotPrefix struct {
+	Mark    uint64  // its hash
+	Tokens  int     // its depth, estimated
+	Share   float64 // of requests, 0..1; at least that
+	Holders int     // replicas that hold it; negative unknown
+}
+
+// HotShare is the share of requests with the hottest prefix, 0 if none stands out.
+func (b *PoolBalance) HotShare() float64 {
+	if len(b.Hot) == 0 {
+		return 0
+	}
+	return b.Hot[0].Share
 }
 
 // Of returns the weight of a replica; the zero Weight with Slow 1 when the loop

@@ -40,6 +40,8 @@ func change(f *state.Facts, c *state.Command, index uint64) *state.Refusal {
 		return hold(f, c.Target)
 	case state.CommandRelease:
 		delete(f.Holds, c.Target)
+	case state.CommandSetPolicy:
+		return setPolicy(f, c)
 	case state.CommandBeginTerm:
 		f.Epoch, f.Leader = index, c.Router
 	case state.CommandSetClusterID:
@@ -191,5 +193,22 @@ func hold(f *state.Facts, k state.TargetKey) *state.Refusal {
 		return refuse(state.RefusedFull, "there are %d holds", maxTargets)
 	}
 	f.Holds[k] = true
+	return nil
+}
+
+// setPolicy gives a pool a policy, or what its configuration says again. Which policies
+// there are is the routers' to know: one that a router does not know is its default.
+func setPolicy(f *state.Facts, c *state.Command) *state.Refusal {
+	if c.Pool == "" || len(c.Pool) > maxText || len(c.Policy) > maxText {
+		return refuse(state.RefusedInvalid, "a policy needs a pool")
+	}
+	if c.Policy == "" {
+		delete(f.Policies, c.Pool)
+		return nil
+	}
+	if _, ok := f.Policies[c.Pool]; !ok && len(f.Policies) >= maxPolicies {
+		return refuse(state.RefusedFull, "there are %d pools with a policy", maxPolicies)
+	}
+	f.Policies[c.Pool] = c.Policy
 	return nil
 }

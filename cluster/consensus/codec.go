@@ -31,6 +31,7 @@ const (
 	maxText         = 4096 // bytes of any single text
 	maxVictims      = 1024
 	maxTarget       = 1 << 20 // replicas wanted of one target
+	maxPolicies     = 1024
 )
 
 type wireFacts struct {
@@ -44,6 +45,7 @@ type wireFacts struct {
 	Replicas  []wireReplica  `json:"replicas,omitempty"`
 	Draining  []wireDrain    `json:"draining,omitempty"`
 	Undrained []wireUndrain  `json:"undrained,omitempty"`
+	Policies  []wirePolicy   `json:"policies,omitempty"`
 }
 
 type wireTarget struct {
@@ -96,6 +98,11 @@ type wireUndrain struct {
 	Index uint64          `json:"index"`
 }
 
+type wirePolicy struct {
+	Pool   string `json:"pool"`
+	Policy string `json:"policy"`
+}
+
 type wireCommand struct {
 	V        int               `json:"v"`
 	ID       string            `json:"id"`
@@ -113,6 +120,8 @@ type wireCommand struct {
 	Drain    *wireDrain        `json:"drain,omitempty"`
 	Cluster  string            `json:"cluster,omitempty"`
 	Router   state.RouterID    `json:"router,omitempty"`
+	Pool     string            `json:"pool,omitempty"`
+	Policy   string            `json:"policy,omitempty"`
 }
 
 func nanos(t time.Time) int64 {
@@ -161,6 +170,9 @@ func toWire(f *state.Facts) *wireFacts {
 	}
 	for _, id := range slices.Sorted(maps.Keys(f.Undrained)) {
 		w.Undrained = append(w.Undrained, wireUndrain{id, f.Undrained[id]})
+	}
+	for _, pool := range slices.Sorted(maps.Keys(f.Policies)) {
+		w.Policies = append(w.Policies, wirePolicy{pool, f.Policies[pool]})
 	}
 	return w
 }
@@ -227,7 +239,7 @@ func (w *wireFacts) facts() (*state.Facts, error) {
 		return nil, fmt.Errorf("version %d is not known here", w.V)
 	}
 	if len(w.Targets) > maxTargets || len(w.Decisions) > state.MaxDecisions ||
-		len(w.Replicas) > maxReplicas || len(w.Draining) > maxDrains || len(w.Undrained) > state.MaxUndrained {
+		len(w.Replicas) > maxReplicas || len(w.Draining) > maxDrains || len(w.Undrained) > state.MaxUndrained || len(w.Policies) > maxPolicies {
 		return nil, errors.New("more entries than facts may have")
 	}
 	f := state.NewFacts()
@@ -253,6 +265,9 @@ func (w *wireFacts) facts() (*state.Facts, error) {
 	for _, u := range w.Undrained {
 		f.Undrained[u.Of] = u.Index
 	}
+	for _, p := range w.Policies {
+		f.Policies[p.Pool] = p.Policy
+	}
 	return f, nil
 }
 
@@ -261,7 +276,7 @@ func encodeCommand(c *state.Command) ([]byte, error) {
 	w := wireCommand{
 		V: commandVersion, ID: c.ID, Kind: c.Kind, Epoch: c.Epoch, Hold: c.Hold,
 		Settles: c.Settles, Outcome: c.Outcome, Detail: c.Detail, At: nanos(c.At), Of: c.Of,
-		Cluster: c.Cluster, Router: c.Router,
+		Cluster: c.Cluster, Router: c.Router, Pool: c.Pool, Policy: c.Policy,
 	}
 	if c.Decision != nil {
 		d := toWireDecision(c.Decision)
@@ -303,7 +318,7 @@ func decodeCommand(b []byte) (*state.Command, error) {
 	c := &state.Command{
 		ID: w.ID, Kind: w.Kind, Epoch: w.Epoch, Hold: w.Hold,
 		Settles: w.Settles, Outcome: w.Outcome, Detail: w.Detail, At: fromNanos(w.At), Of: w.Of,
-		Cluster: w.Cluster, Router: w.Router,
+		Cluster: w.Cluster, Router: w.Router, Pool: w.Pool, Policy: w.Policy,
 	}
 	if w.Decision != nil {
 		d := w.Decision.decision()

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"reflect"
+	"strings"
 	"testing"
 
 	"github.com/hashicorp/raft"
@@ -101,6 +102,26 @@ func TestCommands(t *testing.T) {
 	if len(m.facts.Replicas)+len(m.facts.Draining) != 0 {
 		t.Error("a removed replica left something")
 	}
+	policy := func(pool, policy string) state.Command {
+		return state.Command{Kind: state.CommandSetPolicy, Pool: pool, Policy: policy}
+	}
+	f(policy("chat", "auto"), "")
+	f(policy("chat", "session"), "")
+	f(policy("other", "auto"), "")
+	if p := m.facts.Policies; p["chat"] != "session" || p["other"] != "auto" {
+		t.Errorf("policies: %v", p)
+	}
+	f(policy("other", ""), "")
+	if p := m.facts.Policies; len(p) != 1 {
+		t.Errorf("given back: %v", p)
+	}
+	f(policy("", "auto"), state.RefusedInvalid)
+	f(policy("chat", strings.Repeat("x", maxText+1)), state.RefusedInvalid)
+	for i := range maxPolicies - 1 {
+		f(policy(fmt.Sprint("p", i), "auto"), "")
+	}
+	f(policy("one more", "auto"), state.RefusedFull)
+	f(policy("chat", "ttft"), "")
 	f(state.Command{Kind: "dance"}, state.RefusedInvalid)
 	f(state.Command{Kind: state.CommandRemoveMember}, state.RefusedInvalid)
 }
@@ -163,7 +184,7 @@ func restored(t interface{ Fatal(...any) }, m *machine) *machine {
 func anyCommand(t *rapid.T) state.Command {
 	id := func(what string) string { return rapid.SampledFrom([]string{"a", "b", "c"}).Draw(t, what) }
 	c := state.Command{ID: rapid.SampledFrom([]string{"", "1", "2", "3", "4", "5", "6"}).Draw(t, "id")}
-	switch rapid.IntRange(0, 8).Draw(t, "kind") {
+	switch rapid.IntRange(0, 9).Draw(t, "kind") {
 	case 0:
 		by := rapid.SampledFrom([]string{"r1", state.ByOperator}).Draw(t, "by")
 		c.Kind, c.Epoch, c.Decision = state.CommandSetTarget, rapid.Uint64Range(0, 5).Draw(t, "epoch"),
@@ -185,6 +206,8 @@ func anyCommand(t *rapid.T) state.Command {
 		c.Kind, c.Target = state.CommandRelease, state.TargetKey{Pool: id("pool")}
 	case 8:
 		c.Kind, c.Of = state.CommandUndrain, state.ReplicaID(id("of"))
+	case 9:
+		c.Kind, c.Pool, c.Policy = state.CommandSetPolicy, id("pool"), rapid.SampledFrom([]string{"", "auto", "ttft"}).Draw(t, "policy")
 	}
 	return c
 }
@@ -342,4 +365,16 @@ func FuzzFacts(f *testing.F) {
 			t.Fatalf("%s\n%s\n%v", b, c, err)
 		}
 	})
+}
+
+// What was written before pools could have a policy is read, and has none.
+func TestFactsWithoutPolicies(t *testing.T) {
+	f, err := DecodeFacts([]byte(`{"v":1,"index":7,"cluster_id":"c"}`))
+	if err != nil || f.Index != 7 || f.Policies == nil || len(f.Policies) != 0 {
+		t.Fatalf("%+v, %v", f, err)
+	}
+	b, err := EncodeFacts(f)
+	if err != nil || strings.Contains(string(b), "policies") {
+		t.Errorf("no policy is no field: %s, %v", b, err)
+	}
 }

@@ -59,6 +59,7 @@ var (
 		{"hop", "hop ms"},
 		{"adapter", "adapter ms"},
 		{"kv", "kv ms"},
+		{"slots", "slots ms"},
 		{"busy", "busy ms"},
 		{"eviction", "eviction ms"},
 		{"streams", "streams ms"},
@@ -86,6 +87,33 @@ var reasonWords = map[string]string{
 	routing.ReasonTurn:     "its turn, round robin",
 	routing.ReasonChance:   "drawn at random",
 	routing.ReasonTrial:    "it was ejected and is on trial",
+}
+
+// excludedWords says what routing.Exclusions mean.
+var excludedWords = map[string]string{
+	routing.ExcludedRole:        "serves the other leg of requests",
+	routing.ExcludedTried:       "was tried for this request before",
+	routing.ExcludedPinned:      "another one keeps what the request goes on from",
+	routing.ExcludedDraining:    "gets no new work",
+	routing.ExcludedEjected:     "failed too often",
+	routing.ExcludedTrial:       "was ejected, and its trial request is under way",
+	routing.ExcludedAdapter:     "does not list the adapter",
+	routing.ExcludedLoading:     "says that it is not ready",
+	routing.ExcludedUnreachable: "does not answer",
+	routing.ExcludedWrongModel:  "does not serve the pool's model",
+	routing.ExcludedITL:         "one more stream would break slo.itl",
+}
+
+// whyNot is the reason for which a candidate was or would be excluded, and what it means.
+func whyNot(c *candidate) string {
+	code, more := c.Excluded, ""
+	if c.Despite != "" {
+		code, more = c.Despite, ", but nobody else is left"
+	}
+	if words := excludedWords[code]; words != "" {
+		code += " (" + words + ")"
+	}
+	return code + more
 }
 
 // inWords is a reason and what it means; newer routers may have others.
@@ -280,10 +308,7 @@ func (e *explained) print(w io.Writer, o outputFlag) error {
 		for _, x := range terms {
 			row = append(row, fmt.Sprintf("%.1f", c.Terms[x.key]))
 		}
-		if c.Despite != "" {
-			c.Excluded = c.Despite + ", but nobody else is left"
-		}
-		t.row(append(row, c.Excluded)...)
+		t.row(append(row, whyNot(&c))...)
 	}
 	return t.write(w)
 }

@@ -66,8 +66,8 @@ router picks as well as one that knows everything.
 		commands  []*cobra.Command
 	}{
 		{"try", "Run and try:", []*cobra.Command{newServe(), newDemo(), newEngineSim(), newReplay()}},
-		{"look", "Look at a running cluster:", []*cobra.Command{newStatus(), newMembers(), newReplicas(), newModels(), newExplain()}},
-		{"change", "Change a running cluster:", []*cobra.Command{newDrain(), newUndrain(), newReplica(), newScale(), newMember(), newLogLevel()}},
+		{"look", "Look at a running cluster:", []*cobra.Command{newStatus(), newMembers(), newReplicas(), newModels(), newExplain(), newDiagnose()}},
+		{"change", "Change a running cluster:", []*cobra.Command{newDrain(), newUndrain(), newReplica(), newPool(), newScale(), newMember(), newLogLevel()}},
 		{"files", "Configuration and this binary:", []*cobra.Command{newConfig(), newVersion()}},
 	} {
 		root.AddGroup(&cobra.Group{ID: g.id, Title: g.title})

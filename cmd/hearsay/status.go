@@ -88,7 +88,7 @@ func printStatus(w io.Writer, s *console.Status, wide bool) error {
 			target = fmt.Sprint(p.Target)
 			target += " (held)"
 		}
-		t.row(p.Name, p.Model, p.Policy, p.Replicas, p.Ready, p.InFlight, count(float64(p.Queued)),
+		t.row(p.Name, p.Model, policyOf(&p), p.Replicas, p.Ready, p.InFlight, count(float64(p.Queued)),
 			unlessZero(p.Skew, ratio), target, fmt.Sprintf("%d-%d", p.Min, p.Max), p.Actuator)
 	}
 	if err := t.write(w); err != nil {
@@ -101,6 +101,19 @@ func printStatus(w io.Writer, s *console.Status, wide bool) error {
 		fmt.Fprintln(w, "warning: "+strings.Map(printable, warn))
 	}
 	return nil
+}
+
+// policyOf is a pool's policy, what it comes to if that is another one, and what stands
+// in the file where operators gave the pool another.
+func policyOf(p *console.Pool) string {
+	s := p.Policy
+	if p.Effective != "" && p.Effective != p.Policy {
+		s += " (" + p.Effective + ")"
+	}
+	if p.FilePolicy != "" && p.FilePolicy != p.Policy {
+		s += ", file: " + p.FilePolicy
+	}
+	return s
 }
 
 // agreement says how this router stands to the others' agreement. A learner takes

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/hearsay-llm/hearsay/cmd/node"
+	"github.com/hearsay-llm/hearsay/proxy"
 	"github.com/hearsay-llm/hearsay/proxy/console"
 	"github.com/hearsay-llm/hearsay/routing"
 )
@@ -63,6 +64,43 @@ func TestExplainSaysWhatReasonsMean(t *testing.T) {
 	}
 	if got := inWords("fate"); got != "fate" {
 		t.Errorf("a reason of the next release: %q", got)
+	}
+}
+
+// So is every reason that keeps a replica from being picked, and every term of a score
+// has its column.
+func TestExplainSaysWhyNot(t *testing.T) {
+	for _, code := range routing.Exclusions() {
+		words := excludedWords[code]
+		if words == "" {
+			t.Errorf("%s is not explained", code)
+		}
+		if got := whyNot(&candidate{Excluded: code}); got != code+" ("+words+")" {
+			t.Errorf("%s: %q", code, got)
+		}
+		if got := whyNot(&candidate{Despite: code}); got != code+" ("+words+"), but nobody else is left" {
+			t.Errorf("%s: %q", code, got)
+		}
+	}
+	if got := whyNot(&candidate{}) + whyNot(&candidate{Excluded: "fate"}); got != "fate" {
+		t.Errorf("none, and one of the next release: %q", got)
+	}
+	b, err := json.Marshal(proxy.Terms{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var terms map[string]float64
+	if err := json.Unmarshal(b, &terms); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range slices.Concat(scoreTerms, loadTerms) {
+		if _, ok := terms[c.key]; !ok {
+			t.Errorf("no term %s", c.key)
+		}
+		delete(terms, c.key)
+	}
+	if len(terms) != 0 {
+		t.Errorf("terms without a column: %v", terms)
 	}
 }
 

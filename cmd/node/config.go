@@ -17,6 +17,8 @@ type Config struct {
 	Admin   AdminConfig   `yaml:"admin"`
 	Log     LogConfig     `yaml:"log"`
 	Pools   []PoolConfig  `yaml:"pools"`
+
+	Diagnose DiagnoseConfig `yaml:"diagnose"`
 }
 
 // NodeConfig names this node and its place on disk.
@@ -67,6 +69,11 @@ type TLSConfig struct {
 // AdminConfig protects the admin API.
 type AdminConfig struct {
 	TokenFile string `yaml:"token_file"` // required when admin listens beyond loopback
+}
+
+// DiagnoseConfig says what diagnose may look at.
+type DiagnoseConfig struct {
+	Sample bool `yaml:"sample"` // keep a few recent request bodies of each pool in memory
 }
 
 // LogConfig is the logger's.
@@ -158,7 +165,7 @@ func Defaults() Config {
 		API: APIConfig{
 			MaxBody: 64 << 20, MaxHeader: 16 << 10, BodyBudget: 1 << 30, MaxConnections: 20000, ConnectionMaxAge: 10 * time.Minute, WriteStall: 30 * time.Second, DrainDelay: 2 * time.Second,
 		},
-		Log: LogConfig{Level: "info", Format: "json"},
+		Log: LogConfig{Level: "info", Format: "json"}, Diagnose: DiagnoseConfig{Sample: true},
 	}
 }
 

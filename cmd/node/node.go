@@ -151,7 +151,7 @@ func (n *Node) newState() {
 
 // newProxy makes the client side.
 func (n *Node) newProxy() (err error) {
-	n.balance = balance.New(balance.Config{}, n.store, n.cal, n.log, n.reg)
+	n.balance = balance.New(balance.Config{Sketch: n.index}, n.store, n.cal, n.log, n.reg)
 	picker := routing.NewPicker(routing.Config{}, n.index, n.cal)
 	n.opinion = newOpinions(n.reg)
 	n.meter.sources = append(n.meter.sources, n.opinion)
@@ -159,7 +159,7 @@ func (n *Node) newProxy() (err error) {
 		Core: proxy.CoreConfig{
 			Store: n.store, Picker: picker, Ratios: n.ratios, Index: n.index,
 			Calibration: n.lessons, Counted: n.lessons.Counted, Reporter: reporter{n.balance}, Sample: n.opinion.sample,
-			Loads: n.store.RefreshReading,
+			Loads: n.store.RefreshReading, Picked: n.picked, Prompts: n.cfg.Diagnose.Sample,
 		},
 		Listeners: []net.Listener{n.cert.secure(n.apiListener)},
 		Dial:      func(ctx context.Context, addr string) (net.Conn, error) { return n.deps.Dial(ctx, "tcp", addr) },

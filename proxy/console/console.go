@@ -19,6 +19,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/hearsay-llm/hearsay/state"
+	"github.com/hearsay-llm/hearsay/state/prefix"
 )
 
 // Node is what the console asks of the router it belongs to.
@@ -33,6 +34,8 @@ type Node interface {
 	Hindrance(k state.TargetKey) string
 	Sketch(id state.ReplicaID) Sketch
 	Speed(id state.ReplicaID) Speed
+	// Partings says where the latest prompts of a pool part.
+	Partings(pool string) []prefix.Parting
 	Config() any // as loaded, without secrets; marshalled as JSON
 }
 

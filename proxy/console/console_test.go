@@ -16,6 +16,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/hearsay-llm/hearsay/state"
+	"github.com/hearsay-llm/hearsay/state/prefix"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -30,6 +31,8 @@ type fake struct {
 	behind  bool
 	members []Member
 	voters  []string
+
+	partings []prefix.Parting
 }
 
 func newFake() *fake {
@@ -63,9 +66,10 @@ func (f *fake) Hindrance(k state.TargetKey) string {
 	}
 	return ""
 }
-func (f *fake) Sketch(state.ReplicaID) Sketch { return Sketch{Entries: 7} }
-func (f *fake) Speed(state.ReplicaID) Speed   { return Speed{Samples: 9} }
-func (f *fake) Config() any                   { return map[string]string{"node": "one"} }
+func (f *fake) Sketch(state.ReplicaID) Sketch    { return Sketch{Entries: 7} }
+func (f *fake) Speed(state.ReplicaID) Speed      { return Speed{Samples: 9} }
+func (f *fake) Partings(string) []prefix.Parting { return f.partings }
+func (f *fake) Config() any                      { return map[string]string{"node": "one"} }
 
 func (f *fake) Commit(_ context.Context, c state.Command) (uint64, bool, error) {
 	if f.err != nil {

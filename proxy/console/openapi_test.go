@@ -6,6 +6,8 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+
+	"github.com/hearsay-llm/hearsay/routing/balance"
 )
 
 // The served document and the routes are the same set, and its schemas name the
@@ -51,6 +53,11 @@ func TestOpenAPIMatches(t *testing.T) {
 		ReasonRequest{},
 		ExplainRequest{},
 		LevelRequest{},
+		PolicyRequest{},
+		Diagnosis{},
+		HotPrefix{},
+		balance.Finding{},
+		balance.Figure{},
 	} {
 		typ := reflect.TypeOf(v)
 		props := doc.Components.Schemas[typ.Name()].Properties

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/hearsay-llm/hearsay/routing"
 	"github.com/hearsay-llm/hearsay/state"
 )
 
@@ -125,9 +126,11 @@ func pools(v *state.View) []Pool {
 	now := time.Now()
 	for _, p := range v.Pools {
 		k := state.TargetKey{Pool: p.Spec.Name, Role: state.RoleBoth}
+		b := v.Weights.Pools[p.Spec.Name]
 		row := Pool{
 			Name: p.Spec.Name, Model: p.Spec.Model, Aliases: p.Spec.Aliases, Policy: p.Spec.Policy,
-			Replicas: len(p.Replicas), Skew: v.Weights.Pools[p.Spec.Name].Skew,
+			FilePolicy: p.FilePolicy, Effective: routing.Effective(p.Spec.Policy, b),
+			Replicas: len(p.Replicas), Skew: b.Skew, Sharing: sharing(&b), HotShare: b.HotShare(),
 			Target: v.Facts.Targets[k], Held: v.Facts.Holds[k],
 			Min: p.Spec.ScaleMin, Max: p.Spec.ScaleMax, Actuator: p.Spec.ScaleActuator,
 		}

@@ -34,6 +34,8 @@ func (s *Server) table() []route {
 		{"POST", "/admin/v1/replicas/{id}/flush", s.flush, false},
 		{"GET", "/admin/v1/pools", s.pools, false},
 		{"PUT", "/admin/v1/pools/{name}/target", s.setTarget, false},
+		{"PUT", "/admin/v1/pools/{name}/policy", s.setPolicy, false},
+		{"GET", "/admin/v1/diagnose", s.diagnose, false},
 		{"GET", "/admin/v1/models", s.models, false},
 		{"GET", "/admin/v1/decisions", s.decisions, false},
 		{"GET", "/admin/v1/config", s.config, false},

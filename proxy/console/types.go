@@ -121,20 +121,24 @@ type Readiness struct {
 
 // Pool is one pool as this router sees it.
 type Pool struct {
-	Name     string   `json:"name"`
-	Model    string   `json:"model"`
-	Aliases  []string `json:"aliases,omitempty"`
-	Policy   string   `json:"policy"`
-	Replicas int      `json:"replicas"`
-	Ready    int      `json:"ready"`
-	InFlight int64    `json:"in_flight"`
-	Queued   int64    `json:"queued_tokens"`
-	Skew     float64  `json:"skew"`
-	Target   int      `json:"target"` // 0: none committed
-	Held     bool     `json:"held"`   // an operator holds the target
-	Min      int      `json:"min"`
-	Max      int      `json:"max"`
-	Actuator string   `json:"actuator"`
+	Name       string   `json:"name"`
+	Model      string   `json:"model"`
+	Aliases    []string `json:"aliases,omitempty"`
+	Policy     string   `json:"policy"`
+	FilePolicy string   `json:"file_policy"`      // the configuration's, where operators gave the pool another one
+	Effective  string   `json:"effective_policy"` // what picks now: auto is ttft or ttft_load
+	Replicas   int      `json:"replicas"`
+	Ready      int      `json:"ready"`
+	InFlight   int64    `json:"in_flight"`
+	Queued     int64    `json:"queued_tokens"`
+	Skew       float64  `json:"skew"`
+	Sharing    float64  `json:"sharing_ratio"` // share of prompt tokens that some replica held; negative: unknown
+	HotShare   float64  `json:"hot_prefix_share"`
+	Target     int      `json:"target"` // 0: none committed
+	Held       bool     `json:"held"`   // an operator holds the target
+	Min        int      `json:"min"`
+	Max        int      `json:"max"`
+	Actuator   string   `json:"actuator"`
 	// Of a pool whose replicas serve legs: those that can take one now, and what is
 	// missing for a whole answer: prefill, decode or both; empty if nothing is.
 	Prefill *int   `json:"prefill,omitempty"`

@@ -139,6 +139,9 @@ func TestMetrics(t *testing.T) {
 	w.report(0, failed, failed, failed)
 	w.step(0)
 	const want = `
+# HELP hearsay_hot_prefix_share Share of this router's requests of the last minute that begin with the pool's hottest prefix; 0 if none has a twentieth.
+# TYPE hearsay_hot_prefix_share gauge
+hearsay_hot_prefix_share{pool="chat"} 0
 # HELP hearsay_replica_state 1 for the state that the replica is in, as this router sees it, else 0: ready, slow_start, busy, failing, half_open, ejected, draining, loading, unread, unreachable, unreadable, wrong_model.
 # TYPE hearsay_replica_state gauge
 hearsay_replica_state{replica="r0",state="busy"} 0
@@ -153,6 +156,9 @@ hearsay_replica_state{replica="r0",state="unreachable"} 0
 hearsay_replica_state{replica="r0",state="unread"} 0
 hearsay_replica_state{replica="r0",state="unreadable"} 0
 hearsay_replica_state{replica="r0",state="wrong_model"} 0
+# HELP hearsay_sharing_ratio Share of prompt tokens that some replica already held when this router picked, smoothed with a half-life of 30 s; 0 before the first pick.
+# TYPE hearsay_sharing_ratio gauge
+hearsay_sharing_ratio{pool="chat"} 0
 # HELP hearsay_skew_ratio Longest over mean estimated queue of the pool's replicas, in seconds and smoothed over 5 s; 1 is even, or a mean below 5 ms; 0 unknown.
 # TYPE hearsay_skew_ratio gauge
 hearsay_skew_ratio{pool="chat"} 0

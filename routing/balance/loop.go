@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -33,6 +34,8 @@ type Config struct {
 	// SlowStart is how long a new or recovered replica takes to full weight. Default
 	// 10 s: an engine compiles and fills its cache over its first requests.
 	SlowStart time.Duration
+	// Sketch tells who holds hot prefixes. Default nil: nobody knows.
+	Sketch Sketch
 }
 
 // Validate reports every value that makes no sense.
@@ -62,7 +65,10 @@ type Loop struct {
 	mu      sync.Mutex
 	tallies map[state.ReplicaID]*tally // guarded by mu
 
+	traffic atomic.Pointer[map[string]*traffic] // by pool; the map is replaced, never changed
+
 	step     sync.Mutex                  // one Step at a time
+	trends   map[string]*trend           // guarded by step
 	breakers map[state.ReplicaID]*memory // guarded by step
 	panics   map[string]bool             // guarded by step
 	told     map[string]panicking        // guarded by step; what the log said of panics
@@ -73,6 +79,7 @@ type Loop struct {
 type memory struct {
 	breaker breaker
 	trials  state.Trials
+	limit   concurrency
 }
 
 // New returns a loop. It starts nothing.
@@ -90,6 +97,7 @@ func New(cfg Config, store Store, rates Rates, log zerolog.Logger, reg prometheu
 		tallies:  map[state.ReplicaID]*tally{},
 		breakers: map[state.ReplicaID]*memory{},
 		panics:   map[string]bool{},
+		trends:   map[string]*trend{},
 		told:     map[string]panicking{},
 	}
 }
@@ -153,6 +161,7 @@ func (l *Loop) Step(now time.Time) {
 		Replicas: make(map[state.ReplicaID]state.Weight),
 		Pools:    make(map[string]state.PoolBalance, len(v.Pools)),
 	}
+	l.watch(v)
 	for _, pool := range v.Pools {
 		l.stepPool(w, pool, now)
 	}
@@ -173,7 +182,7 @@ func (l *Loop) stepPool(w *state.Weights, pool *state.PoolView, now time.Time) {
 			m.tally = *t
 		}
 		if b := l.breakers[r.ID]; b != nil {
-			m.breaker = b.breaker
+			m.breaker, m.limit = b.breaker, b.limit
 		}
 		members[i], before[i] = m, m.breaker.phase
 	}
@@ -191,13 +200,16 @@ func (l *Loop) stepPool(w *state.Weights, pool *state.PoolView, now time.Time) {
 			mem = &memory{}
 			l.breakers[m.view.ID] = mem
 		}
-		mem.breaker = m.breaker
+		mem.breaker, mem.limit = m.breaker, m.limit
 		w.Replicas[m.view.ID] = l.weight(m, mem, before[i], now)
 		l.tell(name, m, before[i])
 	}
 	l.panics[name] = p.panic
 	l.tellPanic(name, p.panic, now)
-	w.Pools[name] = state.PoolBalance{Skew: p.skew, Ejected: p.ejected, Panic: p.panic}
+	b := state.PoolBalance{Skew: p.skew, Ejected: p.ejected, Panic: p.panic, Queue: p.queue, QueueMost: p.longest}
+	l.trendOf(name).step(&b, pool.Spec.SLOTTFT, now)
+	(*l.traffic.Load())[name].step(&b, pool, l.cfg.Sketch, now)
+	w.Pools[name] = b
 }
 
 // weight is a member's weight, with its trial requests granted.
@@ -206,6 +218,7 @@ func (l *Loop) weight(m *member, mem *memory, before phase, now time.Time) state
 	x := state.Weight{
 		Slow: b.slow(l.cfg.SlowStart, now), BusyUntil: m.tally.busyUntil, Failures: m.tally.fails,
 		Reason: b.reason, FailedShare: b.share, Until: b.until,
+		Queue: b.queue, Concurrency: m.atATime, Pace: m.pace,
 	}
 	switch b.phase {
 	case open:
@@ -254,6 +267,11 @@ func (l *Loop) forget(v *state.View) {
 	for name := range l.panics {
 		if !hasPool(v, name) {
 			delete(l.panics, name)
+		}
+	}
+	for name := range l.trends {
+		if !hasPool(v, name) {
+			delete(l.trends, name)
 		}
 	}
 	l.mu.Lock()

@@ -17,7 +17,11 @@ type member struct {
 	tally   tally
 	rate    float64 // prefill tokens/s
 
-	over bool // should be ejected, and too many are
+	limit concurrency
+
+	over    bool    // should be ejected, and too many are
+	atATime float64 // requests it runs at a time, its own or its fellows' figure; 0 unknown
+	pace    float64 // rate beside the median of its leg; 0 unknown
 }
 
 // poolPlan is the outcome for one pool.
@@ -25,6 +29,8 @@ type poolPlan struct {
 	ejected int
 	panic   bool
 	skew    float64
+
+	queue, longest float64 // mean and longest queue of those in traffic that prefill, s
 }
 
 const (
@@ -58,6 +64,7 @@ func plan(spec *state.PoolSpec, members []*member, panicked bool, last, now time
 	others := slices.ContainsFunc(members, func(m *member) bool { return !m.view.OfWrongModel(spec, now) })
 	for _, m := range members {
 		m.over = false
+		m.limit.note(m.view)
 		m.tally.decay(now)
 		m.tally.age(m.view, now)
 		m.breaker.advance(&m.tally, m.view, spec, panicked, now)
@@ -96,8 +103,11 @@ func plan(spec *state.PoolSpec, members []*member, panicked bool, last, now time
 	for i := range legs {
 		if of := membersOf(members, i); len(of) > 0 {
 			p.skew = max(p.skew, planSkew(of, last, now))
+			planPace(of)
+			planConcurrency(of)
 		}
 	}
+	p.queue, p.longest = queues(members)
 	return p
 }
 

@@ -118,3 +118,31 @@ const (
 	busy    = balance.Busy
 	neutral = balance.Neutral
 )
+
+// sketch and rate make the loop anew with other sources.
+func (w *world) sketch(s balance.Sketch) {
+	w.loop = balance.New(balance.Config{Sketch: s}, w.store, rates{}, zerolog.Nop(), nil)
+	w.step(0)
+}
+
+func (w *world) rate(r balance.Rates) {
+	w.loop = balance.New(balance.Config{}, w.store, r, zerolog.Nop(), nil)
+	w.step(0)
+}
+
+// gauge collects the one series of a metric.
+type gauge struct {
+	w    *world
+	name string
+}
+
+func (g gauge) Describe(ch chan<- *prometheus.Desc) { prometheus.DescribeByCollect(g, ch) }
+
+func (g gauge) Collect(ch chan<- prometheus.Metric) {
+	families, _ := g.w.reg.Gather()
+	for _, f := range families {
+		if f.GetName() == g.name {
+			ch <- prometheus.MustNewConstMetric(prometheus.NewDesc(g.name, "x", nil, nil), prometheus.GaugeValue, f.GetMetric()[0].GetGauge().GetValue())
+		}
+	}
+}
