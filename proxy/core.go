@@ -137,10 +137,10 @@ type Ask struct {
 	ID      string
 	Request *api.Request
 	Body    []byte
-	Session string // affinity key, "" for none
-	Tenant  string     // "" for none
-	Band    state.Band // its priority, within what its tenant may claim
-	Weight  float64    // its tenant's share beside other tenants; 0 means 1
+	Session string          // affinity key, "" for none
+	Tenant  string          // "" for none
+	Band    state.Band      // its priority, within what its tenant may claim
+	Weight  float64         // its tenant's share beside other tenants; 0 means 1
 	Only    state.ReplicaID // the one replica that can serve it, "" for any
 	Pool    *state.PoolView // that is to serve it, whatever the model is called; nil: the one of the model
 }
@@ -162,6 +162,7 @@ type Job struct {
 	answer   []prefix.Mark // scratch
 	answered bool          // the hasher has left the prompt's end
 	depths   []int32       // scratch
+	band     state.Band
 	req      routing.Request
 	choice   routing.Choice
 	tried    []state.ReplicaID
@@ -195,6 +196,7 @@ func (c *Core) Admit(a *Ask) (*Job, error) {
 	j.core, j.id, j.model, j.pool = c, a.ID, a.Request.Model, pool
 	j.tried, j.pick, j.answered = j.tried[:0], Pick{}, false
 	j.partial = a.Request.Continues()
+	j.band = a.Band
 	j.legs = newTwoLegs(pool, a)
 	spec := &pool.Spec
 	j.ratio = c.ratios.For(spec.UpstreamName())
@@ -282,7 +284,7 @@ func (j *Job) Next() (*state.ReplicaView, error) {
 
 	j.pick = Pick{
 		RequestID: j.id, At: time.Now(), Pool: j.pool.Spec.Name, Model: j.model, Attempt: j.Attempts(),
-		Replica: r.ID, Policy: j.choice.Policy, Reason: j.choice.Reason,
+		Tenant: j.req.Tenant, Band: j.band.String(), Replica: r.ID, Policy: j.choice.Policy, Reason: j.choice.Reason,
 		PromptTokens: j.choice.PromptTokens, MatchedTokens: j.choice.MatchedTokens, TTFT: j.choice.TTFT,
 	}
 	if j.choice.Hops {

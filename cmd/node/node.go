@@ -24,6 +24,7 @@ import (
 	"github.com/hearsay-llm/hearsay/proxy"
 	"github.com/hearsay-llm/hearsay/proxy/console"
 	"github.com/hearsay-llm/hearsay/proxy/engine"
+	"github.com/hearsay-llm/hearsay/proxy/gateway"
 	"github.com/hearsay-llm/hearsay/routing"
 	"github.com/hearsay-llm/hearsay/routing/balance"
 	"github.com/hearsay-llm/hearsay/state"
@@ -175,6 +176,7 @@ func (n *Node) newProxy() (err error) {
 			return r
 		},
 		Getenv: n.deps.Getenv,
+		Gate:   gateway.New(n.cfg.Gateway.keys()),
 		Limits: proxy.Limits{
 			HeaderBytes: int(n.cfg.API.MaxHeader), BodyBytes: int(n.cfg.API.MaxBody), BodyBudget: int(n.cfg.API.BodyBudget),
 			Drain: drainAtMost, Conns: n.cfg.API.MaxConnections, ConnAge: n.cfg.API.ConnectionMaxAge, WriteStall: n.cfg.API.WriteStall,
