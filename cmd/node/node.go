@@ -53,6 +53,7 @@ type Node struct {
 	observe   *observe.Loop
 	balance   *balance.Loop
 	scale     *autoscale.Loop
+	gate      *gateway.Gate
 	proxy     *proxy.Server
 	console   *console.Server
 	meter     *meter
@@ -152,6 +153,7 @@ func (n *Node) newState() {
 
 // newProxy makes the client side.
 func (n *Node) newProxy() (err error) {
+	n.gate = gateway.New(n.cfg.Gateway.keys())
 	n.balance = balance.New(balance.Config{}, n.store, n.cal, n.log, n.reg)
 	picker := routing.NewPicker(routing.Config{}, n.index, n.cal)
 	n.opinion = newOpinions(n.reg)
@@ -176,7 +178,7 @@ func (n *Node) newProxy() (err error) {
 			return r
 		},
 		Getenv: n.deps.Getenv,
-		Gate:   gateway.New(n.cfg.Gateway.keys()),
+		Gate:   n.gate,
 		Limits: proxy.Limits{
 			HeaderBytes: int(n.cfg.API.MaxHeader), BodyBytes: int(n.cfg.API.MaxBody), BodyBudget: int(n.cfg.API.BodyBudget),
 			Drain: drainAtMost, Conns: n.cfg.API.MaxConnections, ConnAge: n.cfg.API.ConnectionMaxAge, WriteStall: n.cfg.API.WriteStall,

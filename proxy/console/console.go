@@ -46,7 +46,8 @@ type Writer interface {
 // Explainer says where a request would go, or where a past one went and why.
 type Explainer interface {
 	// Explain answers with something that marshals as JSON; nothing is sent.
-	Explain(ctx context.Context, path string, body []byte) (any, error)
+	// It is taken for a request of a tenant, "" for none.
+	Explain(ctx context.Context, tenant, path string, body []byte) (any, error)
 	// Past finds a recent pick by request id.
 	Past(id string) (any, bool)
 }

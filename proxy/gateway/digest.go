@@ -24,11 +24,11 @@ func ParseDigest(s string) (d Digest, err error) {
 	b, bad := hex.DecodeString(digits)
 	switch {
 	case !ok:
-		err = fmt.Errorf("has %d characters and does not begin with %s", len(s), digestPrefix)
+		err = fmt.Errorf("has %d characters and does not begin with '%s'", len(s), digestPrefix)
+	case len(digits) != 2*len(d):
+		err = fmt.Errorf("has %d characters behind '%s', not %d", len(digits), digestPrefix, 2*len(d))
 	case bad != nil:
-		err = fmt.Errorf("has something else than hex digits behind %s", digestPrefix)
-	case len(b) != len(d):
-		err = fmt.Errorf("has %d hex digits behind %s, not %d", len(digits), digestPrefix, 2*len(d))
+		err = fmt.Errorf("has something else than hex digits behind '%s'", digestPrefix)
 	}
 	if err == nil {
 		copy(d[:], b)
