@@ -76,6 +76,9 @@ type CoreConfig struct {
 	// Sample takes the prompt of a pick now and then, to be judged by others. It is
 	// called on the request path and must not block; nil: nobody.
 	Sample func(Question)
+	// Picked hears of each pick. It is called on the request path and must not block, nor
+	// keep the pick; nil: nobody.
+	Picked func(*Pick)
 	// Loads hears what vLLM tells of its load with an answer: KV use 0..1 and waiting
 	// requests, negative where unknown. It is called on the request path and must not
 	// block; nil: it is not asked for.
@@ -110,6 +113,7 @@ type Core struct {
 	counted  func(model string, depth prefix.Mark, tokens int)
 	sample   func(Question)
 	loads    func(r *state.ReplicaView, now time.Time, kvUsage, waiting float64)
+	picked   func(*Pick)
 	sampleAt atomic.Int64 // Unix nanoseconds: when the next sample is due
 	now      func() time.Time
 	metrics  *metrics
@@ -126,7 +130,7 @@ func newCore(cfg CoreConfig, picks int, m *metrics) *Core {
 	}
 	return &Core{
 		store: cfg.Store, picker: cfg.Picker, ratios: cfg.Ratios, index: cfg.Index, cal: cfg.Calibration,
-		reporter: cfg.Reporter, counted: cfg.Counted, sample: cfg.Sample, loads: cfg.Loads, now: cfg.Now, metrics: m, picks: newPicks(picks), started: time.Now(),
+		reporter: cfg.Reporter, counted: cfg.Counted, sample: cfg.Sample, picked: cfg.Picked, loads: cfg.Loads, now: cfg.Now, metrics: m, picks: newPicks(picks), started: time.Now(),
 		jobs: sync.Pool{New: func() any { return &Job{} }},
 	}
 }
@@ -290,8 +294,17 @@ func (j *Job) Next() (*state.ReplicaView, error) {
 	if j.choice.Hops {
 		j.pick.Leg = state.RoleDecode
 	}
-	j.now.nth = c.picks.note(&j.pick, &j.choice)
+	j.now.nth = c.note(&j.pick, &j.choice)
 	return r, nil
+}
+
+// note remembers a pick and tells who wants to hear of it.
+func (c *Core) note(p *Pick, choice *routing.Choice) (nth uint64) {
+	nth = c.picks.note(p, choice)
+	if c.picked != nil {
+		c.picked(p)
+	}
+	return nth
 }
 
 // rowsAge is the age of the oldest load that other routers sent.

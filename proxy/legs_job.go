@@ -150,7 +150,7 @@ func (j *Job) NextPrefill() *state.ReplicaView {
 		Tenant: j.req.Tenant, Band: j.band.String(), Replica: p.ID, Policy: t.choice.Policy, Reason: t.choice.Reason,
 		PromptTokens: t.choice.PromptTokens, MatchedTokens: t.choice.MatchedTokens, TTFT: t.choice.TTFT,
 	}
-	t.prefill.nth = c.picks.note(&k, &t.choice)
+	t.prefill.nth = c.note(&k, &t.choice)
 	return p
 }
 

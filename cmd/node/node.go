@@ -56,6 +56,7 @@ type Node struct {
 	gate      *gateway.Gate
 	proxy     *proxy.Server
 	console   *console.Server
+	events    *console.Events
 	meter     *meter
 	opinion   *opinions
 	prints    atomic.Pointer[[]string] // fingerprints of keys, for everybody
@@ -153,6 +154,7 @@ func (n *Node) newState() {
 
 // newProxy makes the client side.
 func (n *Node) newProxy() (err error) {
+	n.events = console.NewEvents()
 	n.gate = gateway.New(n.cfg.Gateway.keys())
 	n.balance = balance.New(balance.Config{}, n.store, n.cal, n.log, n.reg)
 	picker := routing.NewPicker(routing.Config{}, n.index, n.cal)
@@ -162,7 +164,7 @@ func (n *Node) newProxy() (err error) {
 		Core: proxy.CoreConfig{
 			Store: n.store, Picker: picker, Ratios: n.ratios, Index: n.index,
 			Calibration: n.lessons, Counted: n.lessons.Counted, Reporter: reporter{n.balance}, Sample: n.opinion.sample,
-			Loads: n.store.RefreshReading,
+			Loads: n.store.RefreshReading, Picked: n.tellPick,
 		},
 		Listeners: []net.Listener{n.cert.secure(n.apiListener)},
 		Dial:      func(ctx context.Context, addr string) (net.Conn, error) { return n.deps.Dial(ctx, "tcp", addr) },
@@ -208,7 +210,7 @@ func (n *Node) newConsole() (err error) {
 	}
 	n.console = console.New(console.Config{
 		Listener: n.adminListener, Token: token, Log: n.log,
-		Metrics: promhttp.HandlerFor(n.reg, promhttp.HandlerOpts{Registry: n.reg}),
+		Metrics: promhttp.HandlerFor(n.reg, promhttp.HandlerOpts{Registry: n.reg}), Events: n.events,
 	}, n, n, n, n)
 	return nil
 }

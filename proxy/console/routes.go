@@ -36,6 +36,7 @@ func (s *Server) table() []route {
 		{"PUT", "/admin/v1/pools/{name}/target", s.setTarget, false},
 		{"GET", "/admin/v1/models", s.models, false},
 		{"GET", "/admin/v1/decisions", s.decisions, false},
+		{"GET", "/admin/v1/events", s.follow, false},
 		{"GET", "/admin/v1/config", s.config, false},
 		{"POST", "/admin/v1/explain", s.explainRequest, false},
 		{"PUT", "/admin/v1/log-level", s.logLevel, false},
