@@ -10,6 +10,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
+
+	"github.com/hearsay-llm/hearsay/proxy/gateway"
 )
 
 // Limits bound what clients and replicas can make the router hold. The zero value
@@ -85,6 +87,8 @@ type Config struct {
 	Dial func(ctx context.Context, addr string) (net.Conn, error)
 	// UpstreamTLS is used for replicas with an https URL; nil: the system's roots.
 	UpstreamTLS *tls.Config
+	// Gate tells whose requests are; nil: nobody's keys are known, and none are needed.
+	Gate *gateway.Gate
 	// Ready says whether the router is ready, apart from its shutting down; nil:
 	// always.
 	Ready func() Readiness

@@ -76,6 +76,9 @@ type CoreConfig struct {
 	// Sample takes the prompt of a pick now and then, to be judged by others. It is
 	// called on the request path and must not block; nil: nobody.
 	Sample func(Question)
+	// Told hears of each pick. It is called on the request path and must not block, nor
+	// keep the pick; nil: nobody.
+	Told func(*Pick)
 	// Loads hears what vLLM tells of its load with an answer: KV use 0..1 and waiting
 	// requests, negative where unknown. It is called on the request path and must not
 	// block; nil: it is not asked for.
@@ -116,6 +119,7 @@ type Core struct {
 	sample   func(Question)
 	loads    func(r *state.ReplicaView, now time.Time, kvUsage, waiting float64)
 	picked   func(pool string, c *routing.Choice, marks []prefix.Mark, tokens []int32)
+	told     func(*Pick)
 	prompts  *prompts     // nil: nothing is kept
 	sampleAt atomic.Int64 // Unix nanoseconds: when the next sample is due
 	now      func() time.Time
@@ -134,7 +138,7 @@ func newCore(cfg CoreConfig, picks int, m *metrics) *Core {
 	c := &Core{
 		store: cfg.Store, picker: cfg.Picker, ratios: cfg.Ratios, index: cfg.Index, cal: cfg.Calibration,
 		reporter: cfg.Reporter, counted: cfg.Counted, sample: cfg.Sample, loads: cfg.Loads, now: cfg.Now, metrics: m, picks: newPicks(picks), started: time.Now(),
-		jobs: sync.Pool{New: func() any { return &Job{} }}, picked: cfg.Picked,
+		jobs: sync.Pool{New: func() any { return &Job{} }}, picked: cfg.Picked, told: cfg.Told,
 	}
 	if cfg.Prompts {
 		c.prompts = &prompts{pools: map[string]*keptBodies{}}
@@ -174,6 +178,7 @@ type Job struct {
 	answer   []prefix.Mark // scratch
 	answered bool          // the hasher has left the prompt's end
 	depths   []int32       // scratch
+	band     state.Band
 	req      routing.Request
 	choice   routing.Choice
 	tried    []state.ReplicaID
@@ -207,6 +212,7 @@ func (c *Core) Admit(a *Ask) (*Job, error) {
 	j.core, j.id, j.model, j.pool = c, a.ID, a.Request.Model, pool
 	j.tried, j.pick, j.answered = j.tried[:0], Pick{}, false
 	j.partial = a.Request.Continues()
+	j.band = a.Band
 	j.legs = newTwoLegs(pool, a)
 	spec := &pool.Spec
 	j.ratio = c.ratios.For(spec.UpstreamName())
@@ -298,14 +304,23 @@ func (j *Job) Next() (*state.ReplicaView, error) {
 
 	j.pick = Pick{
 		RequestID: j.id, At: time.Now(), Pool: j.pool.Spec.Name, Model: j.model, Attempt: j.Attempts(),
-		Replica: r.ID, Policy: j.choice.Policy, Reason: j.choice.Reason,
+		Tenant: j.req.Tenant, Band: j.band.String(), Replica: r.ID, Policy: j.choice.Policy, Reason: j.choice.Reason,
 		PromptTokens: j.choice.PromptTokens, MatchedTokens: j.choice.MatchedTokens, TTFT: j.choice.TTFT,
 	}
 	if j.choice.Hops {
 		j.pick.Leg = state.RoleDecode
 	}
-	j.now.nth = c.picks.note(&j.pick, &j.choice)
+	j.now.nth = c.note(&j.pick, &j.choice)
 	return r, nil
+}
+
+// note remembers a pick and tells who wants to hear of it.
+func (c *Core) note(p *Pick, choice *routing.Choice) (nth uint64) {
+	nth = c.picks.note(p, choice)
+	if c.told != nil {
+		c.told(p)
+	}
+	return nth
 }
 
 // rowsAge is the age of the oldest load that other routers sent.

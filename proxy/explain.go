@@ -12,6 +12,7 @@ import (
 type Explanation struct {
 	Pool          string          `json:"pool"`
 	Model         string          `json:"model"`
+	Tenant        string          `json:"tenant,omitempty"`  // whose request it is taken for
 	Adapter       string          `json:"adapter,omitempty"` // of the pool's model, if the model is one
 	PromptTokens  int             `json:"prompt_tokens"`     // estimated
 	Marks         int             `json:"marks"`
@@ -26,9 +27,14 @@ type Explanation struct {
 	Refused       string          `json:"refused,omitempty"` // why it would not be served
 }
 
-// Explain says where a request with this path and body would go, without sending
-// it or leaving a trace. Errors are *api.Error.
-func (c *Core) Explain(_ context.Context, path string, body []byte) (Explanation, error) {
+// Explain is ExplainFor somebody without a key.
+func (c *Core) Explain(ctx context.Context, path string, body []byte) (Explanation, error) {
+	return c.ExplainFor(ctx, "", path, body)
+}
+
+// ExplainFor says where a request of a tenant, "" for none, with this path and body would
+// go, without sending it or leaving a trace. Errors are *api.Error.
+func (c *Core) ExplainFor(_ context.Context, tenant, path string, body []byte) (Explanation, error) {
 	ep := api.EndpointOf(path)
 	switch ep {
 	case api.Models, api.Other, api.Stored:
@@ -57,13 +63,13 @@ func (c *Core) Explain(_ context.Context, path string, body []byte) (Explanation
 			return Explanation{}, fault
 		}
 	}
-	j, err := c.Admit(&Ask{Request: &r, Body: body, Pool: f.pool, Only: f.only})
+	j, err := c.Admit(&Ask{Request: &r, Body: body, Tenant: tenant, Pool: f.pool, Only: f.only})
 	if err != nil {
 		return Explanation{}, err
 	}
 	defer j.Release()
 	x := Explanation{
-		Pool: j.pool.Spec.Name, Model: r.Model, Adapter: j.req.Adapter, PromptTokens: j.req.PromptTokens, Marks: len(j.marks),
+		Pool: j.pool.Spec.Name, Model: r.Model, Tenant: tenant, Adapter: j.req.Adapter, PromptTokens: j.req.PromptTokens, Marks: len(j.marks),
 	}
 	if x.Adapter == "" && othersMay(&r) {
 		x.Fallback = j.pool.Spec.Fallback

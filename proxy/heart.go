@@ -150,6 +150,7 @@ func (e *early) close() error {
 	defer func() {
 		if p := recover(); p != nil {
 			r.s.panicked(p)
+			r.end(api.Internal().Status)
 		}
 	}()
 	status := r.status

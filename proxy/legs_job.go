@@ -147,10 +147,10 @@ func (j *Job) NextPrefill() *state.ReplicaView {
 	t.prefill, t.picked, t.matched, t.handed = a, p.ID, t.choice.MatchedTokens, true
 	k := Pick{
 		RequestID: j.id, At: time.Now(), Pool: j.pool.Spec.Name, Model: j.model, Attempt: j.pick.Attempt, Leg: state.RolePrefill,
-		Replica: p.ID, Policy: t.choice.Policy, Reason: t.choice.Reason,
+		Tenant: j.req.Tenant, Band: j.band.String(), Replica: p.ID, Policy: t.choice.Policy, Reason: t.choice.Reason,
 		PromptTokens: t.choice.PromptTokens, MatchedTokens: t.choice.MatchedTokens, TTFT: t.choice.TTFT,
 	}
-	t.prefill.nth = c.picks.note(&k, &t.choice)
+	t.prefill.nth = c.note(&k, &t.choice)
 	return p
 }
 

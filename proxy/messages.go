@@ -36,13 +36,9 @@ func asChat(p *state.PoolView, body []byte) (*translated, error) {
 	if p == nil || speaksMessages(p) {
 		return nil, nil
 	}
-	kind := p.Spec.Engine
-	if len(p.Replicas) > 0 {
-		kind = kindOf(&p.Spec, p.Replicas[0])
-	}
 	t := &translated{}
 	var err error
-	if t.body, t.asked, err = messages.Request(nil, body, messages.Options{Engine: kind}); err != nil {
+	if t.body, t.asked, err = messages.Request(nil, body, messages.Options{Engine: engineOf(p)}); err != nil {
 		return nil, err
 	}
 	if t.ask, err = api.Parse(api.Chat, t.body); err != nil {

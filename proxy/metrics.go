@@ -32,6 +32,7 @@ type metrics struct {
 	broken     *prometheus.CounterVec
 	prefills   *prometheus.CounterVec
 	fallbacks  *prometheus.CounterVec
+	limits     *prometheus.CounterVec
 
 	panics       prometheus.Counter
 	refusedConns prometheus.Counter
@@ -94,6 +95,9 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		fallbacks: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "hearsay_fallbacks_total", Help: "Requests sent to another pool in the place of their own, by what was the matter with that.",
 		}, []string{"pool", "to", "reason"}),
+		limits: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "hearsay_limit_rejections_total", Help: "Requests refused for a limit of their key, by which.",
+		}, []string{"kind"}),
 		panics: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "hearsay_panics_total", Help: "Panics contained while serving requests.",
 		}),
@@ -105,10 +109,11 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		m.disconnect.WithLabelValues(string(p))
 	}
 	m.shed.WithLabelValues(unknownPool, "body_budget")
+	m.limits.WithLabelValues(limitParallel)
 	if reg != nil {
 		reg.MustRegister(
 			m.requests, m.duration, m.ttft, m.tpot, m.tokens, m.records, m.pick, m.picks, m.predicted, m.reported,
-			m.ttftError, m.retries, m.shed, m.disconnect, m.broken, m.prefills, m.fallbacks, m.panics, m.refusedConns,
+			m.ttftError, m.retries, m.shed, m.disconnect, m.broken, m.prefills, m.fallbacks, m.limits, m.panics, m.refusedConns,
 		)
 	}
 	return m

@@ -14,7 +14,9 @@ type Pick struct {
 	At            time.Time       `json:"at"` // wall clock, for people
 	Pool          string          `json:"pool"`
 	Model         string          `json:"model"`
-	Attempt       int             `json:"attempt"` // from 1
+	Tenant        string          `json:"tenant,omitempty"` // whose request it is; empty: of nobody known
+	Band          string          `json:"band"`             // its priority
+	Attempt       int             `json:"attempt"`          // from 1
 	Replica       state.ReplicaID `json:"replica"`
 	Leg           state.Role      `json:"leg,omitempty"` // of a request in two: prefill or decode
 	Policy        string          `json:"policy"`

@@ -291,12 +291,18 @@ func (a *relay) WriteTo(w io.Writer) (n int64, err error) {
 		}
 		return werr == nil
 	}
+	if a.stream && a.framer.Done() {
+		a.r.place.Leave()
+	}
 	if !write(a.ahead) {
 		return n, err
 	}
 	a.ahead = nil
 	for a.failed == nil {
 		p, rerr := a.next()
+		if rerr != nil || a.stream && a.framer.Done() {
+			a.r.place.Leave() // before the client can know that this was the end
+		}
 		if !write(p) {
 			return n, err
 		}

@@ -9,6 +9,7 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"github.com/hearsay-llm/hearsay/proxy/api"
+	"github.com/hearsay-llm/hearsay/proxy/gateway"
 	"github.com/hearsay-llm/hearsay/state"
 )
 
@@ -35,6 +36,10 @@ type request struct {
 	pool  string // label
 	debug bool
 	ws    bool // the client asks for WebSocket
+
+	client  *gateway.Client // whose it is; nil: nobody's that is known
+	place   gateway.Place   // among those that its key has under way
+	claimed *state.Band     // the priority that its header claims; nil: none
 
 	method    string // "" for POST
 	following following
@@ -119,6 +124,7 @@ func (r *request) end(status int) {
 	}
 	r.ended = true
 	r.status = status
+	r.place.Leave()
 	r.letGo()
 	m := r.s.metrics
 	m.requests.WithLabelValues(r.pool, strconv.Itoa(status)).Inc()
@@ -136,6 +142,7 @@ func (r *request) end(status int) {
 			p := r.job.Pick()
 			e.Str("model", r.job.Pool().Spec.Model).Str("replica", string(p.Replica)).Int("attempts", r.job.Attempts()).
 				Int("prompt_tokens", p.PromptTokens).Int("hit_tokens", p.MatchedTokens)
+			r.logClient(e)
 			if r.fell != "" {
 				e.Str("fallback", r.job.Pool().Spec.Name).Str("fallback_reason", r.fell)
 			}

@@ -53,6 +53,7 @@ func (s *Server) handle(ctx *fasthttp.RequestCtx) {
 // the request has been refused.
 func (r *request) receive() bool {
 	c, raw := r.conn, r.ctx.Request.Header.RawHeaders()
+	var stranger *api.Error
 	size, fault := framing(raw)
 	if fault == "" && c != nil && !c.head.agrees(raw) {
 		fault = errHead.Error()
@@ -72,8 +73,17 @@ func (r *request) receive() bool {
 		r.closing()
 		return false
 	}
-	if c == nil {
-		return true
+	if r.client, stranger = r.s.clientOf(r.ctx); c == nil {
+		if stranger != nil {
+			r.unknownClient(stranger)
+		}
+		return stranger == nil
+	}
+	if stranger != nil && (size < 0 || size > int64(len(c.ahead))) {
+		c.answering() // a stranger's body that has not come with its head is not waited for
+		r.unknownClient(stranger)
+		r.closing()
+		return false
 	}
 	body, err := c.readBody(size)
 	if err != nil {
@@ -81,6 +91,10 @@ func (r *request) receive() bool {
 		return false
 	}
 	c.answering()
+	if stranger != nil {
+		r.unknownClient(stranger)
+		return false
+	}
 	r.ctx.Request.SetBodyRaw(body)
 	r.began = time.Now()
 	return true
@@ -109,6 +123,10 @@ func (s *Server) expect(ctx *fasthttp.RequestCtx) int {
 	case size > int64(s.limits.BodyBytes):
 		e = api.BodyTooLarge(int64(s.limits.BodyBytes))
 	default:
+		if _, e = s.clientOf(ctx); e != nil {
+			ctx.Response.Header.Set("WWW-Authenticate", "Bearer")
+			break
+		}
 		if _, e = mediaOf(api.EndpointOf(path), h.ContentType()); e != nil {
 			break
 		}

@@ -14,6 +14,7 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"github.com/hearsay-llm/hearsay/proxy/api"
+	"github.com/hearsay-llm/hearsay/proxy/gateway"
 )
 
 // Server serves clients on its listeners. Build it with New, run it once with Run.
@@ -31,6 +32,7 @@ type Server struct {
 	bodies  bodyPool
 	aborts  atomic.Int32 // calls under way that tell replicas to drop a request
 	meets   meetings
+	gate    *gateway.Gate
 
 	draining atomic.Bool
 	serving  sync.WaitGroup // connections and what they need
@@ -52,6 +54,9 @@ func New(cfg Config) (*Server, error) {
 		d := &net.Dialer{KeepAlive: 15 * time.Second}
 		cfg.Dial = func(ctx context.Context, addr string) (net.Conn, error) { return d.DialContext(ctx, "tcp", addr) }
 	}
+	if cfg.Gate == nil {
+		cfg.Gate = gateway.New(gateway.Config{})
+	}
 	if cfg.Getenv == nil {
 		cfg.Getenv = func(string) string { return "" }
 	}
@@ -59,10 +64,14 @@ func New(cfg Config) (*Server, error) {
 		cfg: cfg, limits: cfg.Limits,
 		log:     cfg.Logger.With().Str("component", "proxy").Logger(),
 		metrics: newMetrics(cfg.Registry),
+		gate:    cfg.Gate,
 		keys:    keys{getenv: cfg.Getenv},
 		budget:  budget{limit: int64(cfg.Limits.BodyBudget)},
 		conns:   make(map[*clientConn]struct{}),
 		calls:   make(map[*call]struct{}),
+	}
+	if cfg.Registry != nil {
+		cfg.Registry.MustRegister(inflightByKey{s.gate})
 	}
 	for _, p := range cfg.Core.Store.View().Pools {
 		s.metrics.know(&p.Spec)

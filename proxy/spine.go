@@ -38,6 +38,9 @@ func (r *request) complete(ep api.Endpoint) {
 // admit reads and parses the body and arms the request. It reports false when that
 // ended the request.
 func (r *request) admit(ep api.Endpoint) bool {
+	if !r.takePlace() {
+		return false
+	}
 	h := &r.ctx.Request.Header
 	r.debug = r.s.cfg.Debug && string(h.Peek("X-Hearsay-Debug")) == "1"
 
@@ -84,6 +87,9 @@ func (r *request) take(ep api.Endpoint) (fault *api.Error) {
 	if ep == api.Stored {
 		return r.stored()
 	}
+	if fault = r.claim(); fault != nil {
+		return fault
+	}
 	if r.ask, r.body, fault = r.read(ep); fault != nil || ep != api.Responses {
 		return fault
 	}
@@ -95,9 +101,11 @@ func (r *request) take(ep api.Endpoint) (fault *api.Error) {
 func (r *request) enter(pool *state.PoolView) (*Job, error) {
 	r.native = r.chat == nil && r.ask.Endpoint.Shape() == api.Anthropic
 	asked, body := r.sent()
+	tenant, weight := r.client.Share()
 	c := r.s.core
 	a := Ask{
 		ID: r.id, Request: asked, Body: body, Session: string(r.ctx.Request.Header.Peek("X-Session-Id")),
+		Tenant: tenant, Weight: weight, Band: r.band(pool, asked),
 		Pool: pool, Only: r.following.only,
 	}
 	j, err := c.Admit(&a)
@@ -216,7 +224,10 @@ func (r *request) upstreamName(spec *state.PoolSpec, replica *state.ReplicaView)
 // usage.
 func (r *request) edit(spec *state.PoolSpec, replica *state.ReplicaView, bare bool) {
 	r.edits, r.usage, r.shown = r.edits[:0], false, ""
-	ask, _ := r.sent()
+	ask, body := r.sent()
+	kind := kindOf(spec, replica)
+	r.capEdits(ask, body, kind)
+	r.saltEdits(ask, spec, kind)
 	if name := r.upstreamName(spec, replica); name != ask.Model {
 		r.edits = ask.RenameModel(r.edits, name)
 		r.shown = string(scan.AppendQuoted(nil, ask.Model))
@@ -330,6 +341,7 @@ func (r *request) refuse(f *failure) {
 // nil for a replica's own words.
 func (r *request) verdict(f *failure) *api.Error {
 	r.reason = f.reason
+	r.place.Leave()
 	switch cause := r.call.cause(); {
 	case errors.Is(cause, errClientGone):
 		r.s.metrics.disconnect.WithLabelValues(string(r.phase)).Inc()

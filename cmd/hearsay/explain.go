@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/hearsay-llm/hearsay/routing"
+	"github.com/hearsay-llm/hearsay/state"
 )
 
 // explained is what both kinds of explanation have in common.
@@ -21,6 +22,8 @@ type explained struct {
 	RequestID     string        `json:"request_id"`
 	Pool          string        `json:"pool"`
 	Model         string        `json:"model"`
+	Tenant        string        `json:"tenant"`
+	Band          string        `json:"band"` // of a past pick
 	Attempt       int           `json:"attempt"`
 	Replica       string        `json:"replica"`
 	Leg           string        `json:"leg"`     // of a past pick: prefill or decode
@@ -134,7 +137,7 @@ func reasonLegend() string {
 
 func newExplain() *cobra.Command {
 	a := &admin{}
-	var file, path string
+	var file, path, tenant string
 	cmd := &cobra.Command{
 		Use: "explain [REQUEST_ID]", Short: "Where a request would go and why, or where a past one went",
 		Long: `explain -f FILE shows where a request (a JSON body; - for standard input) would go now,
@@ -166,6 +169,9 @@ Why the replica was chosen:
 					return fmt.Errorf("%s: %w", inputName(file), err)
 				}
 				req["path"], req["body"] = path, json.RawMessage(body)
+				if tenant != "" {
+					req["tenant"] = tenant
+				}
 			case file == "" && len(args) == 1:
 				req["request_id"] = args[0]
 				id, stripped := answered(args[0])
@@ -204,6 +210,7 @@ Why the replica was chosen:
 	}
 	a.addOutput(cmd)
 	cmd.Flags().StringVarP(&file, "file", "f", "", "a request body (JSON); - for standard input")
+	cmd.Flags().StringVar(&tenant, "tenant", "", "with -f: whose request it would be, in pools that isolate tenants; default nobody's")
 	cmd.Flags().StringVar(&path, "path", "/v1/chat/completions", "the path it would be sent to")
 	return cmd
 }
@@ -265,7 +272,7 @@ func (e *explained) print(w io.Writer, o outputFlag) error {
 		}
 		fmt.Fprintf(w, "request %s, attempt %d%s\n", e.RequestID, e.Attempt, leg)
 	}
-	fmt.Fprintf(w, "pool %s, model %s, about %s\n", e.Pool, e.Model, plural(e.PromptTokens, "prompt token"))
+	fmt.Fprintf(w, "pool %s, model %s, %sabout %s\n", e.Pool, e.Model, e.whose(), plural(e.PromptTokens, "prompt token"))
 	verb := "goes"
 	if past {
 		verb = "went"
@@ -311,6 +318,17 @@ func (e *explained) print(w io.Writer, o outputFlag) error {
 		t.row(append(row, whyNot(&c))...)
 	}
 	return t.write(w)
+}
+
+// whose says whose request it is and its priority, where either is out of the ordinary.
+func (e *explained) whose() (s string) {
+	if e.Tenant != "" {
+		s = "tenant " + e.Tenant + ", "
+	}
+	if e.Band != "" && (e.Band != state.BandNormal.String() || e.Tenant != "") {
+		s += "priority " + e.Band + ", "
+	}
+	return s
 }
 
 // observed says when a past request's first token came.

@@ -147,9 +147,12 @@ func (n *Node) votesNoMore(ctx context.Context, id state.RouterID) bool {
 	return true
 }
 
-// Explain says where a request would go.
-func (n *Node) Explain(ctx context.Context, path string, body []byte) (any, error) {
-	return n.proxy.Core().Explain(ctx, path, body)
+// Explain says where a request of a tenant, "" for none, would go.
+func (n *Node) Explain(ctx context.Context, tenant, path string, body []byte) (any, error) {
+	if tenant != "" && !n.gate.HasTenant(tenant) {
+		return nil, fmt.Errorf("no key of this router is of a tenant %q: see gateway.keys in 'hearsay config show'", tenant)
+	}
+	return n.proxy.Core().ExplainFor(ctx, tenant, path, body)
 }
 
 // Past says where a recent request went.

@@ -16,6 +16,7 @@ type Config struct {
 	API     APIConfig     `yaml:"api"`
 	Admin   AdminConfig   `yaml:"admin"`
 	Log     LogConfig     `yaml:"log"`
+	Gateway GatewayConfig `yaml:"gateway"`
 	Pools   []PoolConfig  `yaml:"pools"`
 
 	Diagnose DiagnoseConfig `yaml:"diagnose"`
@@ -93,6 +94,7 @@ type PoolConfig struct {
 	Policy        string          `yaml:"policy"`
 	Replicas      []ReplicaConfig `yaml:"replicas"`
 	APIKeyEnv     string          `yaml:"api_key_env"`
+	Isolation     string          `yaml:"isolation"`    // none | tenant: tenants share nothing that is cached
 	DPRanks       int             `yaml:"dp_ranks"`     // data-parallel ranks behind each URL
 	KVConnector   string          `yaml:"kv_connector"` // nixl | mooncake: how vLLM engines with roles hand over KV
 	SLO           SLOConfig       `yaml:"slo"`
@@ -188,6 +190,7 @@ func (p *PoolConfig) setDefaults() {
 	}
 	str(&p.Engine, string(state.EngineAuto))
 	str(&p.Policy, "ttft")
+	str(&p.Isolation, isolations[0])
 	num(&p.DPRanks, 1)
 	str(&p.KVConnector, state.ConnectorNixl)
 	def(&p.SLO.TTFT, 2*time.Second)
@@ -221,7 +224,7 @@ func (p *PoolConfig) setDefaults() {
 func (p *PoolConfig) Spec() state.PoolSpec {
 	return state.PoolSpec{
 		Name: p.Name, Model: p.Model, Aliases: p.Aliases, UpstreamModel: p.UpstreamModel, Fallback: p.Fallback,
-		Engine: state.EngineKind(p.Engine), Policy: p.Policy, APIKeyEnv: p.APIKeyEnv, DPRanks: p.DPRanks, KVConnector: p.KVConnector,
+		Engine: state.EngineKind(p.Engine), Policy: p.Policy, Isolation: p.Isolation, APIKeyEnv: p.APIKeyEnv, DPRanks: p.DPRanks, KVConnector: p.KVConnector,
 		SLOTTFT: p.SLO.TTFT, SLOITL: p.SLO.ITL,
 		ConnectTimeout: p.Timeouts.Connect, FirstByteTimeout: p.Timeouts.FirstByte,
 		IdleTimeout: p.Timeouts.Idle, TotalTimeout: p.Timeouts.Total, Heartbeat: p.Heartbeat, RetryAttempts: p.Retry.Attempts,

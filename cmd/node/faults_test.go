@@ -88,7 +88,7 @@ pools:
 		`line 21: pools[1].replicas[0].roll: is no key: did you mean role?`,
 	)
 	f("a section that is none", "listen: 8080\n", `line 1: listen: "8080" stands where keys with values are expected: api, admin, cluster, advertise`)
-	f("a file that is a list", "- a\n- b\n", `line 1: a list stands where keys with values are expected: node, listen, cluster, api, admin, log, pools, diagnose`)
+	f("a file that is a list", "- a\n- b\n", `line 1: a list stands where keys with values are expected: node, listen, cluster, api, admin, log, gateway, pools, diagnose`)
 	f("a key of another section", "listen:\n  max_body: 1MiB\n", `line 2: listen.max_body: is no key: did you mean api.max_body?`)
 	f("a key like no other", "node: {favourite_colour: red}\n", `line 1: node.favourite_colour: is no key: node takes name, data_dir`)
 	f("a key twice", "node:\n  name: a\n  name: b\n", `line 3: node.name: stands twice: it is on line 2 already`)

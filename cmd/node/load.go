@@ -84,6 +84,9 @@ func (c *Config) Finish() {
 	for i := range c.Pools {
 		c.Pools[i].setDefaults()
 	}
+	for i := range c.Gateway.Keys {
+		c.Gateway.Keys[i].setDefaults()
+	}
 }
 
 const envPrefix = "HEARSAY_"
@@ -106,7 +109,7 @@ func applyEnv(cfg *Config, environ []string, v *faults) {
 	}
 	fields := map[string]target{}
 	walk(reflect.ValueOf(cfg).Elem(), "", func(key string, x reflect.Value) {
-		if !strings.HasPrefix(key, "pools") {
+		if !strings.Contains(key, "[") && !strings.HasPrefix(key, "pools") && !strings.HasPrefix(key, "gateway.keys") {
 			fields[envPrefix+strings.ToUpper(strings.ReplaceAll(key, ".", "_"))] = target{key, x}
 		}
 	})

@@ -24,6 +24,7 @@ import (
 	"github.com/hearsay-llm/hearsay/proxy"
 	"github.com/hearsay-llm/hearsay/proxy/console"
 	"github.com/hearsay-llm/hearsay/proxy/engine"
+	"github.com/hearsay-llm/hearsay/proxy/gateway"
 	"github.com/hearsay-llm/hearsay/routing"
 	"github.com/hearsay-llm/hearsay/routing/balance"
 	"github.com/hearsay-llm/hearsay/state"
@@ -52,8 +53,10 @@ type Node struct {
 	observe   *observe.Loop
 	balance   *balance.Loop
 	scale     *autoscale.Loop
+	gate      *gateway.Gate
 	proxy     *proxy.Server
 	console   *console.Server
+	events    *console.Events
 	meter     *meter
 	opinion   *opinions
 	prints    atomic.Pointer[[]string] // fingerprints of keys, for everybody
@@ -151,6 +154,8 @@ func (n *Node) newState() {
 
 // newProxy makes the client side.
 func (n *Node) newProxy() (err error) {
+	n.events = console.NewEvents()
+	n.gate = gateway.New(n.cfg.Gateway.keys())
 	n.balance = balance.New(balance.Config{Sketch: n.index}, n.store, n.cal, n.log, n.reg)
 	picker := routing.NewPicker(routing.Config{}, n.index, n.cal)
 	n.opinion = newOpinions(n.reg)
@@ -159,7 +164,7 @@ func (n *Node) newProxy() (err error) {
 		Core: proxy.CoreConfig{
 			Store: n.store, Picker: picker, Ratios: n.ratios, Index: n.index,
 			Calibration: n.lessons, Counted: n.lessons.Counted, Reporter: reporter{n.balance}, Sample: n.opinion.sample,
-			Loads: n.store.RefreshReading, Picked: n.picked, Prompts: n.cfg.Diagnose.Sample,
+			Loads: n.store.RefreshReading, Picked: n.picked, Told: n.tellPick, Prompts: n.cfg.Diagnose.Sample,
 		},
 		Listeners: []net.Listener{n.cert.secure(n.apiListener)},
 		Dial:      func(ctx context.Context, addr string) (net.Conn, error) { return n.deps.Dial(ctx, "tcp", addr) },
@@ -175,6 +180,7 @@ func (n *Node) newProxy() (err error) {
 			return r
 		},
 		Getenv: n.deps.Getenv,
+		Gate:   n.gate,
 		Limits: proxy.Limits{
 			HeaderBytes: int(n.cfg.API.MaxHeader), BodyBytes: int(n.cfg.API.MaxBody), BodyBudget: int(n.cfg.API.BodyBudget),
 			Drain: drainAtMost, Conns: n.cfg.API.MaxConnections, ConnAge: n.cfg.API.ConnectionMaxAge, WriteStall: n.cfg.API.WriteStall,
@@ -204,7 +210,7 @@ func (n *Node) newConsole() (err error) {
 	}
 	n.console = console.New(console.Config{
 		Listener: n.adminListener, Token: token, Log: n.log,
-		Metrics: promhttp.HandlerFor(n.reg, promhttp.HandlerOpts{Registry: n.reg}),
+		Metrics: promhttp.HandlerFor(n.reg, promhttp.HandlerOpts{Registry: n.reg}), Events: n.events,
 	}, n, n, n, n)
 	return nil
 }

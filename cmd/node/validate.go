@@ -22,6 +22,7 @@ var (
 	engines    = []string{"auto", "vllm", "sglang", "llamacpp", "openai", "anthropic"}
 	actuators  = []string{"dry_run", "process"}
 	roles      = []string{string(state.RoleBoth), string(state.RolePrefill), string(state.RoleDecode)}
+	isolations = []string{"none", "tenant"}
 	connectors = []string{state.ConnectorNixl, state.ConnectorMooncake}
 )
 
@@ -91,6 +92,7 @@ func (c *Config) validate(v *faults) {
 	}
 	c.unique(v)
 	c.fallbacks(v)
+	c.Gateway.validate(v)
 	walk(reflect.ValueOf(c).Elem(), "", func(key string, x reflect.Value) {
 		if d, ok := x.Interface().(time.Duration); ok && d < 0 {
 			v.add(key, "is %v: a time is not negative", d)
@@ -171,6 +173,7 @@ func (p *PoolConfig) validate(v *faults, at string) {
 	}
 	v.oneOf(at+".engine", p.Engine, engines)
 	v.oneOf(at+".policy", p.Policy, Policies())
+	p.validateIsolation(v, at)
 	v.oneOf(at+".scale.actuator", p.Scale.Actuator, actuators)
 	if p.Scale.Min < 0 || p.Scale.Max < p.Scale.Min {
 		v.add(at+".scale", "min %d, max %d: needs 1 <= min <= max", p.Scale.Min, p.Scale.Max)
@@ -206,6 +209,18 @@ func (p *PoolConfig) validate(v *faults, at string) {
 		v.oneOf(key+".role", r.Role, roles)
 	}
 	p.validateRoles(v, at)
+}
+
+// validateIsolation judges whether tenants can be kept apart: it takes an engine that
+// knows a salt.
+func (p *PoolConfig) validateIsolation(v *faults, at string) {
+	v.oneOf(at+".isolation", p.Isolation, isolations)
+	switch state.EngineKind(p.Engine) {
+	case state.EngineLlamaCpp, state.EngineOpenAI, state.EngineAnthropic:
+		if p.Isolation == "tenant" {
+			v.add(at+".isolation", "is tenant, and engine %s can't keep tenants apart in its cache: use vllm, sglang or auto", p.Engine)
+		}
+	}
 }
 
 // validateRoles judges the legs that a pool's replicas serve: both have to be there,

@@ -87,7 +87,7 @@ func (p *parser) fieldOf(key []byte) field {
 func (p *parser) places() [fieldCount]*Span {
 	r := p.r
 	places := [...]*Span{
-		fieldModel: &r.model, fieldStreamOptions: &r.streamOptions, fieldCacheSalt: &r.cacheSalt,
+		fieldModel: &r.model, fieldStreamOptions: &r.streamOptions, fieldCacheSalt: &r.cacheSalt, fieldPriority: &r.priority, fieldTier: &r.tier,
 		fieldTemplate: &r.Template, fieldTemplateArgs: &r.TemplateArgs, fieldReasoningEffort: &r.ReasoningEffort, fieldDocuments: &r.Documents,
 		fieldTools: &r.Tools, fieldFunctions: &r.Functions, fieldPrompt: &r.Prompt, fieldInput: &r.Prompt,
 		fieldInstructions: &r.Instructions, fieldPrevious: &r.Previous, fieldConversation: &r.Conversation,
@@ -153,6 +153,13 @@ func (p *parser) read(f field, place *Span) *Error {
 	case fieldPriority:
 		if n, ok := scan.Int(v.Raw(p.body)); ok && v.Kind == scan.Number {
 			r.Priority, r.HasPriority = int(n), true
+		}
+		if v.Kind == scan.Null {
+			*place = Span{}
+		}
+	case fieldTier:
+		if v.Kind == scan.String {
+			r.Tier = tierOf(p.text(v))
 		}
 	case fieldTools, fieldFunctions:
 		if v.Kind != scan.Array && v.Kind != scan.Null {

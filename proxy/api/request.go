@@ -137,6 +137,7 @@ type Request struct {
 	User         string
 	Priority     int // meaning nothing unless HasPriority
 	HasPriority  bool
+	Tier         Tier // of service_tier
 
 	Template, TemplateArgs, ReasoningEffort, Documents Span
 	Tools, Functions, Messages                         Span
@@ -153,6 +154,8 @@ type Request struct {
 	object        int        // just behind the opening brace
 	model         Span       // the value with its quotes
 	cacheSalt     Span       // the value, whatever its type
+	priority      Span       // the value, whatever its type; absent for null
+	tier          Span       // the value
 	streamOptions Span       // the value
 	includeUsage  Span       // the value inside stream_options
 
@@ -213,6 +216,7 @@ const (
 	fieldCacheSalt
 	fieldUser
 	fieldPriority
+	fieldTier
 	fieldTemplate
 	fieldTemplateArgs
 	fieldReasoningEffort
@@ -243,6 +247,7 @@ var fieldNames = [...]string{
 	fieldCacheSalt:           "cache_salt",
 	fieldUser:                "user",
 	fieldPriority:            "priority",
+	fieldTier:                "service_tier",
 	fieldTemplate:            "chat_template",
 	fieldTemplateArgs:        "chat_template_kwargs",
 	fieldReasoningEffort:     "reasoning_effort",
@@ -285,6 +290,8 @@ func fieldOf(key []byte) field {
 		return fieldUser
 	case "priority":
 		return fieldPriority
+	case "service_tier":
+		return fieldTier
 	case "chat_template":
 		return fieldTemplate
 	case "chat_template_kwargs":

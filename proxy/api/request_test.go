@@ -272,6 +272,7 @@ func checkSplice(t *testing.T, r *Request, body []byte, name string) {
 		t.Fatalf("an ordinary decoder refuses %q: %v", body, err)
 	}
 	edits := r.SetCacheSalt(r.AskUsage(r.RenameModel(nil, name)), "salt")
+	edits = r.SetTier(r.FloorPriority(edits, body), "default")
 	out := Splice(nil, body, edits)
 	if len(out) != SplicedLen(body, edits) {
 		t.Fatalf("%d bytes, said %d", len(out), SplicedLen(body, edits))
@@ -282,6 +283,7 @@ func checkSplice(t *testing.T, r *Request, body []byte, name string) {
 	if string(after["cache_salt"]) != `"salt"` {
 		t.Fatalf("salt is %s", after["cache_salt"])
 	}
+	checkClaims(t, before, after)
 	var renamed string
 	if _, ok := before["model"]; ok && (json.Unmarshal(after["model"], &renamed) != nil || renamed != strings.ToValidUTF8(name, "\uFFFD") && strings.ToValidUTF8(name, "") == name) {
 		t.Fatalf("model is %s", after["model"])
@@ -300,7 +302,7 @@ func checkSplice(t *testing.T, r *Request, body []byte, name string) {
 		delete(before, "stream_options")
 		delete(after, "stream_options")
 	}
-	for _, k := range []string{"model", "cache_salt"} {
+	for _, k := range []string{"model", "cache_salt", "priority", "service_tier"} {
 		delete(before, k)
 		delete(after, k)
 	}

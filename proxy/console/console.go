@@ -14,6 +14,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/pprof"
+	"sync"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -49,7 +50,8 @@ type Writer interface {
 // Explainer says where a request would go, or where a past one went and why.
 type Explainer interface {
 	// Explain answers with something that marshals as JSON; nothing is sent.
-	Explain(ctx context.Context, path string, body []byte) (any, error)
+	// It is taken for a request of a tenant, "" for none.
+	Explain(ctx context.Context, tenant, path string, body []byte) (any, error)
 	// Past finds a recent pick by request id.
 	Past(id string) (any, bool)
 }
@@ -77,6 +79,7 @@ type Config struct {
 	Listener net.Listener
 	Token    string // empty: none asked; only for loopback listeners
 	Metrics  http.Handler
+	Events   *Events // what others publish, too; nil: only what is seen from here is told
 	Log      zerolog.Logger
 }
 
@@ -89,11 +92,18 @@ type Server struct {
 	operate Operator
 	http    *http.Server
 	routes  []route
+	events  *Events
+
+	looking sync.Mutex
+	seen    *picture // guarded by looking; nil: nobody reads events
 }
 
 // New returns a server. It starts nothing.
 func New(cfg Config, node Node, w Writer, e Explainer, o Operator) *Server {
-	s := &Server{cfg: cfg, node: node, write: w, explain: e, operate: o}
+	s := &Server{cfg: cfg, node: node, write: w, explain: e, operate: o, events: cfg.Events}
+	if s.events == nil {
+		s.events = NewEvents()
+	}
 	s.routes = s.table()
 	mux := http.NewServeMux()
 	for _, r := range s.routes {
@@ -119,12 +129,20 @@ func New(cfg Config, node Node, w Writer, e Explainer, o Operator) *Server {
 	return s
 }
 
-// Run serves until ctx ends, then lets running requests finish for a second.
+// Run serves until ctx ends, then ends the streams of events and lets running requests
+// finish for a second.
 func (s *Server) Run(ctx context.Context) error {
 	stopped := make(chan struct{})
+	watching, stop := context.WithCancel(ctx)
+	defer stop()
+	var watched sync.WaitGroup
+	watched.Go(func() { s.watch(watching) })
+	defer watched.Wait()
+	defer stop()
 	go func() {
 		defer close(stopped)
 		<-ctx.Done()
+		s.events.close()
 		bound, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 		defer cancel()
 		if s.http.Shutdown(bound) != nil {

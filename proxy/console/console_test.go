@@ -79,7 +79,7 @@ func (f *fake) Commit(_ context.Context, c state.Command) (uint64, bool, error) 
 	return uint64(len(f.commits)), f.behind, nil
 }
 
-func (f *fake) Explain(_ context.Context, path string, body []byte) (any, error) {
+func (f *fake) Explain(_ context.Context, _, path string, body []byte) (any, error) {
 	if !json.Valid(body) {
 		return nil, errors.New("the body is not JSON")
 	}

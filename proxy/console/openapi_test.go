@@ -46,6 +46,7 @@ func TestOpenAPIMatches(t *testing.T) {
 		Pool{},
 		Replica{},
 		Decision{},
+		Event{},
 		Model{},
 		Done{},
 		TargetRequest{},

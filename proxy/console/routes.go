@@ -38,6 +38,7 @@ func (s *Server) table() []route {
 		{"GET", "/admin/v1/diagnose", s.diagnose, false},
 		{"GET", "/admin/v1/models", s.models, false},
 		{"GET", "/admin/v1/decisions", s.decisions, false},
+		{"GET", "/admin/v1/events", s.follow, false},
 		{"GET", "/admin/v1/config", s.config, false},
 		{"POST", "/admin/v1/explain", s.explainRequest, false},
 		{"PUT", "/admin/v1/log-level", s.logLevel, false},

@@ -236,8 +236,9 @@ type ReasonRequest struct {
 // ExplainRequest asks where a request would go, or where a past one went.
 type ExplainRequest struct {
 	RequestID string `json:"request_id,omitempty"`
-	Path      string `json:"path,omitempty"` // default /v1/chat/completions
-	Body      any    `json:"body,omitempty"` // the request as a client would send it
+	Path      string `json:"path,omitempty"`   // default /v1/chat/completions
+	Tenant    string `json:"tenant,omitempty"` // whose request it would be; default nobody's
+	Body      any    `json:"body,omitempty"`   // the request as a client would send it
 }
 
 // LevelRequest sets the log level.

@@ -265,6 +265,7 @@ func (s *Server) explainRequest(w http.ResponseWriter, r *http.Request) {
 	var req struct {
 		RequestID string          `json:"request_id"`
 		Path      string          `json:"path"`
+		Tenant    string          `json:"tenant"`
 		Body      json.RawMessage `json:"body"`
 	}
 	if !body(w, r, &req) {
@@ -282,7 +283,7 @@ func (s *Server) explainRequest(w http.ResponseWriter, r *http.Request) {
 	if req.Path == "" {
 		req.Path = "/v1/chat/completions"
 	}
-	out, err := s.explain.Explain(r.Context(), req.Path, req.Body)
+	out, err := s.explain.Explain(r.Context(), req.Tenant, req.Path, req.Body)
 	if err != nil {
 		fail(w, http.StatusBadRequest, "invalid", err.Error())
 		return

@@ -194,16 +194,16 @@ type Stream struct {
 // Open sends a chat body to router i and returns without waiting for an answer.
 func (b *Bubble) Open(i int, body []byte) *Stream { return b.OpenAt(i, "POST", ChatPath, body) }
 
-// DoAt is Do with another method and path.
-func (b *Bubble) DoAt(i int, method, path string, body []byte) *Reply {
-	s := b.OpenAt(i, method, path, body)
+// DoAt is Do with another method and path, and further header lines.
+func (b *Bubble) DoAt(i int, method, path string, body []byte, fields ...string) *Reply {
+	s := b.OpenAt(i, method, path, body, fields...)
 	for s.Next() {
 	}
 	return s.Reply
 }
 
-// OpenAt is Open with another method and path.
-func (b *Bubble) OpenAt(i int, method, path string, body []byte) *Stream {
+// OpenAt is Open with another method and path, and further header lines.
+func (b *Bubble) OpenAt(i int, method, path string, body []byte, fields ...string) *Stream {
 	s := &Stream{Reply: &Reply{Sent: time.Now()}}
 	host := b.Net.Host("client")
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
@@ -215,8 +215,8 @@ func (b *Bubble) OpenAt(i int, method, path string, body []byte) *Stream {
 	}
 	s.conn = c.(*simnet.Conn)
 	var req bytes.Buffer
-	fmt.Fprintf(&req, "%s %s HTTP/1.1\r\nHost: %s\r\nContent-Type: application/json\r\nX-Hearsay-Debug: 1\r\nContent-Length: %d\r\n\r\n%s",
-		method, path, routerName(i), len(body), body)
+	fmt.Fprintf(&req, "%s %s HTTP/1.1\r\nHost: %s\r\nContent-Type: application/json\r\nX-Hearsay-Debug: 1\r\nContent-Length: %d\r\n%s\r\n%s",
+		method, path, routerName(i), len(body), strings.Join(append(fields, ""), "\r\n"), body)
 	if _, err := s.conn.Write(req.Bytes()); err != nil {
 		s.end(err)
 	}

@@ -253,7 +253,7 @@ func (r *Router) Replica(id state.ReplicaID) *state.ReplicaView {
 // Explain is where this router would send a chat request now.
 func (r *Router) Explain(body []byte) proxy.Explanation {
 	r.b.T.Helper()
-	x, err := r.Node().Explain(context.Background(), ChatPath, body)
+	x, err := r.Node().Explain(context.Background(), "", ChatPath, body)
 	if err != nil {
 		r.b.T.Fatalf("%s: explain: %v", r.Name, err)
 	}

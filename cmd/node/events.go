@@ -1,0 +1,19 @@
+package node
+
+import (
+	"time"
+
+	"github.com/hearsay-llm/hearsay/proxy"
+	"github.com/hearsay-llm/hearsay/proxy/console"
+)
+
+// tellPick tells those who read events of a pick, now and then.
+func (n *Node) tellPick(p *proxy.Pick) {
+	n.events.Pick(p.At, func() console.Event {
+		return console.Event{
+			At: p.At, Pool: p.Pool, Replica: string(p.Replica), Role: string(p.Leg), Reason: p.Reason,
+			RequestID: p.RequestID, Model: p.Model, Tenant: p.Tenant, Band: p.Band, Attempt: p.Attempt, Policy: p.Policy,
+			PromptTokens: p.PromptTokens, MatchedTokens: p.MatchedTokens, TTFTMS: float64(p.TTFT) / float64(time.Millisecond),
+		}
+	})
+}
