@@ -45,7 +45,7 @@ func (p *Picker) survey(c *Choice, i int, w *state.Weight, now time.Time) {
 	if b := int(r.Reading.BlockSize); b > 0 {
 		block = b
 	}
-	c.standing[i] = standing{par: par, weight: w, kvFull: r.Reading.KVUsage >= kvFull && r.Fresh(now), block: block}
+	c.standing[i] = standing{par: par, weight: w, kvFull: r.Reading.KVUsage >= kvFull && r.Fresh(now), block: block, own: own.InFlight, inFlight: r.Others.InFlight + foreign.requests}
 }
 
 // standing is what score needs of a candidate beside its Terms.
@@ -54,6 +54,10 @@ type standing struct {
 	weight *state.Weight
 	kvFull bool // by a fresh reading
 	block  int  // tokens of a KV block
+
+	inFlight int64 // requests of other routers and of nobody known
+	own      int64 // requests of this router
+	limit    int64 // of own, as soon as it is one; 0: none
 }
 
 // score fills in candidate i's match and terms, which was surveyed before. All are
@@ -148,6 +152,8 @@ func faded(m *sketch.Match, tokens []int32, prompt, block int) float64 {
 type foreign struct {
 	tokens float64 // uncached prompt tokens
 	decode float64 // streams
+
+	requests int64
 }
 
 // foreignLoad is what runs at r that no router accounts for. Only what waits has
@@ -162,6 +168,7 @@ func foreignLoad(r *state.ReplicaView, mean float64, now time.Time) (f foreign) 
 	if !ok {
 		return f
 	}
+	f.requests = n
 	waiting := min(float64(n), max(0, rd.Waiting-float64(r.KnownAtReading.Prefill)))
 	f.decode = float64(n) - waiting
 	f.tokens = waiting * mean

@@ -221,6 +221,7 @@ func TestALaterReleasesFieldsAreSkipped(t *testing.T) {
 			e.bytes([]byte("from the future"))
 		})
 	}
+	e.uint(0) // no backlogs
 	e.bytes([]byte("and this too"))
 	m, err := d.Rows(e.b)
 	if err != nil || len(m.Rows.Rows) != 2 || m.Rows.Rows[1].Replica != "b" || m.Rows.Rows[1].UncachedTokens != 10 {
