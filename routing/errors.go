@@ -25,6 +25,7 @@ type PickError struct {
 	Reasons []ReasonCount // why they were excluded, in the order of the Excluded constants
 	// RetryAfter is when asking again may help, at least a second.
 	RetryAfter time.Duration
+	Wait       time.Duration // of ErrSaturated: the same, not rounded up
 	Kind       error // ErrNoReplicas, ErrNoneEligible or ErrSaturated
 }
 
@@ -73,7 +74,7 @@ func noReplicas(pool string) error {
 func noneLeft(req *Request, c *Choice, w weightsOf, now time.Time) error {
 	e := &PickError{Pool: req.Pool.Spec.Name, Total: len(c.Candidates), Kind: ErrNoneEligible}
 	if wait, ok := c.drained(req); ok {
-		e.Kind, e.RetryAfter = ErrSaturated, wait
+		e.Kind, e.RetryAfter, e.Wait = ErrSaturated, wait, wait
 	}
 	for _, reason := range exclusions {
 		n := 0

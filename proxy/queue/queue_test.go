@@ -336,15 +336,16 @@ func TestManyAtOnce(t *testing.T) {
 	var q Queue
 	var slots, served, left, displaced, refused atomic.Int64
 	slots.Store(8)
-	var pump func()
-	pump = func() {
-		q.Pump(16, func(*Entry) Verdict {
-			if slots.Add(-1) < 0 {
-				slots.Add(1)
-				return Blocked
-			}
-			return Placed
-		})
+	pump := func() {
+		for more := true; more; {
+			more = q.Pump(16, func(*Entry) Verdict {
+				if slots.Add(-1) < 0 {
+					slots.Add(1)
+					return Blocked
+				}
+				return Placed
+			})
+		}
 	}
 	const n = 4000
 	var wg sync.WaitGroup
