@@ -110,9 +110,6 @@ func (j *Job) enlist(a *Ask) {
 	}
 }
 
-// errOthersWait says that others wait already.
-var errOthersWait = errors.New("others wait already")
-
 // Reasons for which a queue refuses a request, as metrics have them.
 const (
 	shedSaturated   = "saturated" // all replicas are, and it would not wait
@@ -125,11 +122,32 @@ const (
 // first picks a replica for a job that has none yet, or says that it has to wait.
 func (j *Job) first() (*state.ReplicaView, error) {
 	anyway := j.claim.light || j.Attempts() > 0
-	if !anyway && j.queue.Len() > 0 {
-		j.lack, j.freed = errOthersWait, 0
-		return nil, api.Overloaded(shedSaturated, time.Second)
+	if anyway || j.queue.Len() == 0 {
+		return j.next(anyway)
 	}
-	return j.next(anyway)
+	// Others are before it. What it waits for, and how much it is, the pick tells.
+	err := j.look()
+	if err == nil {
+		j.lack, j.freed = routing.ErrSaturated, 0
+		err = api.Overloaded(shedSaturated, j.retryAfter())
+	}
+	return nil, err
+}
+
+// look picks without any consequence. It fails as next does.
+func (j *Job) look() error {
+	c := j.core
+	v, now := c.store.View(), c.now()
+	if p := v.PoolNamed(j.pool.Spec.Name); p != nil {
+		j.pool = p
+	}
+	j.req.Pool, j.req.Anyway, j.req.DryRun = j.pool, false, true
+	defer func() { j.req.DryRun = false }()
+	j.aim(v, now)
+	if err := j.choose(v, now); err != nil {
+		return j.noLeg(err)
+	}
+	return j.notUp()
 }
 
 // lackOf is the kind of a pick's error, and the wait that it estimates.
@@ -166,7 +184,7 @@ func (j *Job) waitsFor() (wait time.Duration, held bool) {
 	switch {
 	case j.claim.light || j.Attempts() > 0:
 		return 0, false
-	case j.lack == errOthersWait, j.lack == routing.ErrSaturated:
+	case j.lack == routing.ErrSaturated:
 		wait = orDefault(spec.QueueWait, state.DefaultQueueWait)
 	case j.lack == routing.ErrNoReplicas, j.lack == routing.ErrNoneEligible, j.lack == errNotUp:
 		wait, held = spec.QueueHold, true
@@ -235,10 +253,8 @@ func (p *place) count(n int64) {
 // prefill.
 func (j *Job) uncached() int64 {
 	matched := 0
-	if j.lack != errOthersWait { // else there was no pick
-		for i := range j.choice.Candidates {
-			matched = max(matched, j.choice.Candidates[i].Matched)
-		}
+	for i := range j.choice.Candidates {
+		matched = max(matched, j.choice.Candidates[i].Matched)
 	}
 	return int64(max(0, j.req.PromptTokens-matched))
 }
@@ -315,19 +331,7 @@ func (p *place) outcome() (*state.ReplicaView, error) {
 
 // expired is what a client is told whose request waited for as long as it may.
 func (j *Job) expired(held bool) error {
-	v, now := j.core.store.View(), j.core.now()
-	if p := v.PoolNamed(j.pool.Spec.Name); p != nil {
-		j.pool = p
-	}
-	j.req.Pool, j.req.Anyway, j.req.DryRun = j.pool, false, true
-	j.aim(v, now)
-	err := j.choose(v, now)
-	if err == nil {
-		err = j.notUp()
-	} else {
-		err = j.noLeg(err)
-	}
-	j.req.DryRun = false
+	err := j.look()
 	if err == nil || j.lack == routing.ErrSaturated {
 		return api.Overloaded(shedTimeout, j.retryAfter())
 	}
