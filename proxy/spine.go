@@ -96,10 +96,14 @@ func (r *request) take(ep api.Endpoint) (fault *api.Error) {
 func (r *request) enter(pool *state.PoolView) (*Job, error) {
 	r.native = r.chat == nil && r.ask.Endpoint.Shape() == api.Anthropic
 	asked, body := r.sent()
-	return r.s.core.Admit(&Ask{
+	a := &Ask{
 		ID: r.id, Request: asked, Body: body, Session: string(r.ctx.Request.Header.Peek("X-Session-Id")),
 		Pool: pool, Only: r.following.only, MaxWait: maxWait(r.ctx.Request.Header.Peek("X-Hearsay-Max-Wait")),
-	})
+	}
+	if r.s.cfg.mark != nil {
+		r.s.cfg.mark(&r.ctx.Request.Header, a)
+	}
+	return r.s.core.Admit(a)
 }
 
 // maxWait reads how long a client wants to wait in a queue at most: seconds, or a

@@ -26,7 +26,7 @@ type PickError struct {
 	// RetryAfter is when asking again may help, at least a second.
 	RetryAfter time.Duration
 	Wait       time.Duration // of ErrSaturated: the same, not rounded up
-	Kind       error // ErrNoReplicas, ErrNoneEligible or ErrSaturated
+	Kind       error         // ErrNoReplicas, ErrNoneEligible or ErrSaturated
 }
 
 // ReasonCount is how many replicas were excluded for one reason.

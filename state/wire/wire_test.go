@@ -103,6 +103,11 @@ func TestEveryMessageComesBackAsItWas(t *testing.T) {
 				UncachedTokens: rapid.Int64Range(0, maxCount).Draw(t, "tokens"),
 			}, Failures: rapid.Uint32().Draw(t, "failures")})
 		}
+		for range rapid.IntRange(0, 3).Draw(t, "pools") {
+			m.Backlogs = append(m.Backlogs, state.Backlog{
+				Pool: genID(t, "pool"), Requests: rapid.Int64Range(0, maxCount).Draw(t, "waiting"), Tokens: rapid.Int64Range(0, maxCount).Draw(t, "waiting tokens"),
+			})
+		}
 		got, err := d.Rows(AppendRows([]byte(nil), &m))
 		same(t, got, m, err)
 	})
