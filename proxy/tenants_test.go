@@ -61,7 +61,7 @@ func share(rigs []*rig) (stop func()) {
 // K13: a tenant that sends far more than there is room for does not hold up another
 // one's requests, though each router decides alone.
 func TestK13TenantsOverRouters(t *testing.T) {
-	const service = 500 * time.Millisecond
+	const service = 800 * time.Millisecond
 	long := strings.Repeat("many words and more ", 400) // some 2,000 tokens
 	p99 := func(t *testing.T, w sim, noisy bool) time.Duration {
 		var rigs []*rig
@@ -70,7 +70,7 @@ func TestK13TenantsOverRouters(t *testing.T) {
 			if i == 0 {
 				h = handlers(slow(service), slow(service))
 			}
-			rigs = append(rigs, newRig(t, named{w, fmt.Sprintf("router%d", i)}, h, capped(8, nil)))
+			rigs = append(rigs, newRig(t, named{w, fmt.Sprintf("router%d", i)}, h, capped(16, nil)))
 		}
 		var list []state.Replica
 		for _, e := range rigs[0].engines {
@@ -101,7 +101,7 @@ func TestK13TenantsOverRouters(t *testing.T) {
 				}
 			})
 		}
-		// There is room for 32 a second. b sends 4, a 40.
+		// There is room for 40 a second. b sends 4, a 40.
 		for i := range 30 * 4 {
 			send(i, "b")
 			for k := range 10 {

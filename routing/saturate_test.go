@@ -59,7 +59,7 @@ func TestSaturated(t *testing.T) {
 			w.store.Begin(w.replica(i), 0)
 		}
 	})
-	f("others' requests", 3, cap4, func(w *world, i int) { w.load(i, state.Load{InFlight: 4}) })
+	f("others' requests", 2, cap4, func(w *world, i int) { w.load(i, state.Load{InFlight: 4}) })
 	f("requests of nobody known", 2, cap4, func(w *world, i int) {
 		w.read(i, func(r *state.Reading) { r.Running, r.Waiting = 3, 1 })
 	})
