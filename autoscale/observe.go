@@ -24,8 +24,8 @@ type Observation struct {
 	PendingFor, CalmFor time.Duration
 
 	InFlight      float64 // requests at replicas, those past our routers included
-	Queued        float64 // requests held for want of a replica
-	PrefillTokens float64 // prompt tokens waiting for prefill
+	Queued        float64 // requests that wait at routers
+	PrefillTokens float64 // prompt tokens waiting for prefill, at routers too
 	Capacity      Capacity
 
 	Coverage float64 // share of live routers with recent rows
@@ -126,6 +126,7 @@ func (l *Loop) observe(v *state.View, p *state.PoolView, k state.TargetKey, now 
 	}
 	if c.Queued != nil && (k.Role == state.RoleBoth || k.Role == state.RolePrefill) {
 		o.Queued = float64(c.Queued(p.Spec.Name))
+		o.PrefillTokens += float64(v.Backlog(p).Tokens)
 	}
 	if v.Weights != nil {
 		o.Skew = v.Weights.Pools[p.Spec.Name].Skew

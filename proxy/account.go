@@ -53,6 +53,7 @@ func (j *Job) End(r *Result) {
 		j.learn(r)
 	}
 	j.meter(r)
+	j.core.pump(j.queue)
 }
 
 // meter counts what the attempt used, by where its numbers come from.
@@ -162,7 +163,7 @@ func (j *Job) Release() {
 	j.End(&Result{Outcome: OutcomeAborted})
 	j.EndPrefill(&Result{Outcome: OutcomeAborted})
 	c := j.core
-	j.legs = nil
+	j.legs, j.queue, j.lack = nil, nil, nil
 	j.core, j.pool, j.ratio, j.req, j.now = nil, nil, nil, routing.Request{}, attempt{}
 	if cap(j.marks) > maxKeptMarks {
 		j.marks, j.tokens, j.answer, j.depths = nil, nil, nil, nil

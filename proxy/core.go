@@ -18,6 +18,9 @@ import (
 type Store interface {
 	View() *state.View
 	Begin(r *state.ReplicaView, uncached int) *state.Ticket
+	BeginUnder(r *state.ReplicaView, uncached int, limit int64) *state.Ticket
+	Wait(pool string, requests, tokens int64)
+	Published() <-chan struct{}
 }
 
 // Picker is what the core needs of *routing.Picker.
@@ -129,6 +132,7 @@ type Core struct {
 	jobs     sync.Pool
 	noUsage  urlSet // replicas that refuse to be asked for usage
 	limited  limited
+	queues   queues
 }
 
 func newCore(cfg CoreConfig, picks int, m *metrics) *Core {
@@ -138,7 +142,7 @@ func newCore(cfg CoreConfig, picks int, m *metrics) *Core {
 	c := &Core{
 		store: cfg.Store, picker: cfg.Picker, ratios: cfg.Ratios, index: cfg.Index, cal: cfg.Calibration,
 		reporter: cfg.Reporter, counted: cfg.Counted, sample: cfg.Sample, loads: cfg.Loads, now: cfg.Now, metrics: m, picks: newPicks(picks), started: time.Now(),
-		jobs: sync.Pool{New: func() any { return &Job{} }}, picked: cfg.Picked, told: cfg.Told,
+		jobs: sync.Pool{New: func() any { return &Job{} }}, picked: cfg.Picked, told: cfg.Told, queues: newQueues(),
 	}
 	if cfg.Prompts {
 		c.prompts = &prompts{pools: map[string]*keptBodies{}}
@@ -157,6 +161,7 @@ type Ask struct {
 	Band    state.Band      // its priority, within what its tenant may claim
 	Weight  float64         // its tenant's share beside other tenants; 0 means 1
 	Only    state.ReplicaID // the one replica that can serve it, "" for any
+	MaxWait time.Duration   // for a replica that is not saturated, where that is less than the pool's; 0: as the pool has it
 	Pool    *state.PoolView // that is to serve it, whatever the model is called; nil: the one of the model
 }
 
@@ -185,6 +190,12 @@ type Job struct {
 	pick     Pick
 	now      attempt
 	legs     *twoLegs // nil in pools whose replicas all serve whole requests
+
+	queue  *poolQueue
+	claim  claim
+	lack   error         // why the latest pick found no replica: a kind of routing.PickError
+	freed  time.Duration // of routing.ErrSaturated: until one has room, by estimate
+	queued time.Duration // it has waited
 }
 
 // attempt is what one dispatch holds.
@@ -214,6 +225,7 @@ func (c *Core) Admit(a *Ask) (*Job, error) {
 	j.partial = a.Request.Continues()
 	j.band = a.Band
 	j.legs = newTwoLegs(pool, a)
+	j.enlist(a)
 	spec := &pool.Spec
 	j.ratio = c.ratios.For(spec.UpstreamName())
 
@@ -266,25 +278,28 @@ func (j *Job) Attempts() int {
 // Pick is the latest pick. Candidates are not filled in.
 func (j *Job) Pick() *Pick { return &j.pick }
 
-// Next picks a replica that has not been tried and counts the request as sent to
-// it, until End. Errors are *api.Error with what to tell the client.
-func (j *Job) Next() (*state.ReplicaView, error) {
+// Next picks a replica that has not been tried, a saturated one where no other is left,
+// and counts the request as sent to it, until End. Errors are *api.Error with what to
+// tell the client.
+func (j *Job) Next() (*state.ReplicaView, error) { return j.next(true) }
+
+// next is Next; only a job that goes anyway gets a saturated replica.
+func (j *Job) next(anyway bool) (*state.ReplicaView, error) {
 	c := j.core
 	v := c.store.View()
 	if p := v.PoolNamed(j.pool.Spec.Name); p != nil {
 		j.pool = p // replicas may have come and gone since the last attempt
 	}
-	j.req.Pool = j.pool
+	j.req.Pool, j.req.Anyway = j.pool, anyway
 	if a := j.req.Adapter; a != "" && !j.pool.ListsAdapter(a) {
 		return nil, api.ModelNotFound(j.model) // any replica would answer as much, or as the model itself
 	}
 	began := time.Now()
 	now := c.now()
-	j.aim(v, now)
-	err := j.choose(v, now)
+	ticket, err := j.begin(v, now)
 	c.metrics.pick.Observe(time.Since(began).Seconds())
 	if err != nil {
-		return nil, j.noLeg(err)
+		return nil, err
 	}
 	r := j.choice.Replica
 	c.metrics.picks.WithLabelValues(j.pool.Spec.Name, j.choice.Reason).Inc()
@@ -296,7 +311,7 @@ func (j *Job) Next() (*state.ReplicaView, error) {
 
 	a := attempt{open: true, began: now, sample: j.choice.Sample()}
 	a.sample.ViewAge, a.sample.Retried = rowsAge(v, now), j.Attempts() > 1
-	a.ticket = c.store.Begin(r, j.choice.UncachedTokens)
+	a.ticket = ticket
 	if c.index != nil && len(j.marks) > 0 {
 		a.placement = c.index.Place(r.ID, j.marks, j.tokens, now)
 	}
@@ -305,7 +320,7 @@ func (j *Job) Next() (*state.ReplicaView, error) {
 	j.pick = Pick{
 		RequestID: j.id, At: time.Now(), Pool: j.pool.Spec.Name, Model: j.model, Attempt: j.Attempts(),
 		Tenant: j.req.Tenant, Band: j.band.String(), Replica: r.ID, Policy: j.choice.Policy, Reason: j.choice.Reason,
-		PromptTokens: j.choice.PromptTokens, MatchedTokens: j.choice.MatchedTokens, TTFT: j.choice.TTFT,
+		PromptTokens: j.choice.PromptTokens, MatchedTokens: j.choice.MatchedTokens, TTFT: j.choice.TTFT, Queued: j.queued,
 	}
 	if j.choice.Hops {
 		j.pick.Leg = state.RoleDecode
@@ -321,6 +336,25 @@ func (c *Core) note(p *Pick, choice *routing.Choice) (nth uint64) {
 		c.told(p)
 	}
 	return nth
+}
+
+// begin picks a replica and counts the request there.
+func (j *Job) begin(v *state.View, now time.Time) (*state.Ticket, error) {
+	for {
+		j.aim(v, now)
+		if err := j.choose(v, now); err != nil {
+			return nil, j.noLeg(err)
+		}
+		if err := j.notUp(); err != nil {
+			return nil, err
+		}
+		if j.choice.Limit <= 0 {
+			return j.core.store.Begin(j.choice.Replica, j.choice.UncachedTokens), nil
+		}
+		if t := j.core.store.BeginUnder(j.choice.Replica, j.choice.UncachedTokens, j.choice.Limit); t != nil {
+			return t, nil
+		} // another request was faster: the next pick sees it
+	}
 }
 
 // rowsAge is the age of the oldest load that other routers sent.
@@ -339,8 +373,11 @@ func refusal(err error) *api.Error {
 	if !errors.As(err, &e) {
 		return api.Internal()
 	}
-	if errors.Is(err, routing.ErrNoReplicas) {
+	switch {
+	case errors.Is(err, routing.ErrNoReplicas):
 		return api.Unavailable("no_replicas", e.RetryAfter)
+	case errors.Is(err, routing.ErrSaturated):
+		return api.Overloaded(shedSaturated, e.RetryAfter)
 	}
 	reason := "none_eligible"
 	if len(e.Reasons) == 1 {
@@ -369,4 +406,5 @@ func (j *Job) First() {
 	if a.placement != nil {
 		a.placement.First(a.first)
 	}
+	j.core.pump(j.queue)
 }

@@ -46,7 +46,11 @@ func (r *request) try() (f *failure, quiet bool) {
 	t := &r.tries
 	for {
 		if !t.under {
-			if err := r.next(); err != nil {
+			err, waits := r.next()
+			if waits {
+				return nil, true
+			}
+			if err != nil {
 				if r.legs != nil && r.withoutKV() {
 					continue
 				}
@@ -110,34 +114,43 @@ func (t *tries) least(d time.Duration) {
 	}
 }
 
-// next picks the replica to try now. It fails when there is none.
-func (r *request) next() error {
+// next picks the replica to try now. It fails when there is none. quiet is as try has
+// it.
+func (r *request) next() (err error, quiet bool) {
 	t := &r.tries
-	replica, err := r.job.Next()
+	replica, err, quiet := r.find()
 	switch {
+	case quiet:
+		return nil, true
 	case err == nil:
+	case t.last == nil && api.AsError(err).Status == api.StatusClientClosed:
+		t.last = &failure{outcome: OutcomeAborted, reason: "aborted", err: api.AsError(err)}
+		return err, false
+	case t.last == nil && api.AsError(err).Reason == shedShutdown:
+		t.last = &failure{outcome: OutcomeAborted, reason: shedShutdown, err: api.AsError(err)}
+		return err, false
 	case t.last == nil && r.away(api.AsError(err)) != nil:
 		t.last = &failure{outcome: OutcomeRejected, err: r.away(api.AsError(err))}
-		return err
+		return err, false
 	case t.last == nil && api.AsError(err).Status == http.StatusNotFound: // its adapter has gone
 		t.last = &failure{outcome: OutcomeRejected, reason: api.AsError(err).Reason, err: api.AsError(err)}
-		return err
+		return err, false
 	case t.last == nil:
 		e := api.AsError(err)
 		t.last = &failure{outcome: OutcomeBusy, err: e, shed: e.Reason}
-		return err
+		return err, false
 	default:
 		if e := api.AsError(err); e.Status == http.StatusTooManyRequests {
 			t.least(e.RetryAfter) // of those that were not asked
 		}
-		return err
+		return err, false
 	}
 	if t.last != nil {
 		r.s.metrics.retries.WithLabelValues(r.pool, t.last.reason).Inc()
 	}
 	r.replica, r.phase = replica, phaseConnecting
 	t.bare, t.refused = r.s.core.noUsage.has(replica.URL), false
-	return nil
+	return nil, false
 }
 
 // attempt sends the request to one replica, or goes on waiting for it. It returns nil

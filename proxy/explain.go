@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/hearsay-llm/hearsay/proxy/api"
+	"github.com/hearsay-llm/hearsay/routing"
 	"github.com/hearsay-llm/hearsay/state"
 )
 
@@ -78,7 +79,11 @@ func (c *Core) ExplainFor(_ context.Context, tenant, path string, body []byte) (
 	v, now := c.store.View(), c.now()
 	prefill := j.explain(v, now)
 	if err := c.picker.Pick(&j.choice, &j.req, v, now); err != nil {
-		x.Refused = api.AsError(j.noLeg(refusal(err))).Message
+		if j.lack, _ = lackOf(err); j.lack == routing.ErrSaturated {
+			x.Refused = "Every replica is saturated: it would wait in the pool's queue."
+		} else {
+			x.Refused = api.AsError(j.noLeg(refusal(err))).Message
+		}
 	} else {
 		x.Prefill = prefill()
 		x.Replica, x.Policy, x.Reason = j.choice.Replica.ID, j.choice.Policy, j.choice.Reason

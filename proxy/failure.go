@@ -44,9 +44,12 @@ func (f *failure) result() *Result {
 	return &Result{Outcome: f.outcome, RetryAfter: f.asked, Limited: f.status == http.StatusTooManyRequests}
 }
 
+// shedShutdown is the reason of what the router's end cuts off.
+const shedShutdown = "shutdown"
+
 // shuttingDown is for requests that the router's end cuts off.
 func shuttingDown() *api.Error {
-	e := api.Unavailable("shutdown", time.Second)
+	e := api.Unavailable(shedShutdown, time.Second)
 	e.Code, e.Message = "shutting_down", "The router is shutting down. Try again."
 	return e
 }

@@ -196,4 +196,7 @@ func debugFields(h *fasthttp.ResponseHeader, router state.RouterID, p *Pick) {
 	h.Set("x-hearsay-prompt-tokens", strconv.Itoa(p.PromptTokens))
 	h.Set("x-hearsay-ttft-ms", strconv.FormatInt(p.TTFT.Milliseconds(), 10))
 	h.Set("x-hearsay-attempts", strconv.Itoa(p.Attempt))
+	if p.Queued > 0 {
+		h.Set("x-hearsay-queued-ms", strconv.FormatInt(p.Queued.Milliseconds(), 10))
+	}
 }

@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"errors"
 	"slices"
 	"time"
 
@@ -23,6 +24,7 @@ type twoLegs struct {
 	matched int // tokens expected at the prefill replica
 	picked  state.ReplicaID
 	again   int  // attempts whose replica may be tried again
+	full    bool // prefill replicas are saturated
 	handed  bool // the present attempt gets the prompt's KV from elsewhere
 }
 
@@ -74,7 +76,7 @@ func (j *Job) aim(v *state.View, now time.Time) {
 		j.legs = &twoLegs{whole: true}
 	}
 	t, must := j.legs, paired(j.pool)
-	t.handed = false
+	t.handed, t.full = false, false
 	if t.query || !must {
 		j.req.Role = state.RoleDecode
 	}
@@ -100,7 +102,9 @@ func (j *Job) choosePrefill(v *state.View, decode *state.ReplicaView, now time.T
 			req.Exclude = append(req.Exclude, r.ID)
 		}
 	}
-	if j.core.picker.Pick(&t.choice, &req, v, now) != nil {
+	req.Anyway = req.Anyway || !dry // it has waited
+	err := j.core.picker.Pick(&t.choice, &req, v, now)
+	if t.full = errors.Is(err, routing.ErrSaturated); err != nil {
 		return nil
 	}
 	if t.choice.Candidates[t.choice.Chosen].Despite != "" && !paired(j.pool) {
@@ -190,6 +194,7 @@ func (j *Job) EndPrefill(r *Result) {
 	case r.Outcome != OutcomeAborted:
 		t.tried = append(t.tried, t.picked)
 	}
+	c.pump(j.queue)
 }
 
 // learn feeds what came of a prefill to calibration and metrics. Tokens are counted
@@ -242,6 +247,10 @@ func (j *Job) handed() bool { return j.legs != nil && j.legs.handed }
 // noLeg says which leg of a request has no replica, where a pick failed for that.
 func (j *Job) noLeg(err error) error {
 	e := api.AsError(err)
+	if j.legs != nil && j.legs.full && paired(j.pool) && j.lack == routing.ErrNoneEligible {
+		j.lack = routing.ErrSaturated // there are some to prefill it
+		return api.Overloaded(shedSaturated, e.RetryAfter)
+	}
 	if !j.pool.Split || e.Reason == "no_replicas" || e.Status != 503 {
 		return err
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/hearsay-llm/hearsay/proxy/api"
+	"github.com/hearsay-llm/hearsay/routing"
 	"github.com/hearsay-llm/hearsay/state"
 )
 
@@ -86,10 +87,11 @@ func (j *Job) choose(v *state.View, now time.Time) error {
 		j.req.Exclude = exclude(j.tried) // a sibling is better than none
 		err = c.picker.Pick(&j.choice, &j.req, v, now)
 	}
+	j.lack, j.freed = lackOf(err)
 	switch {
 	case err == nil:
 		return nil
-	case len(limited) == 0:
+	case len(limited) == 0, j.lack == routing.ErrSaturated:
 		return refusal(err)
 	}
 	j.req.Exclude, j.req.DryRun = j.tried, true
@@ -97,5 +99,6 @@ func (j *Job) choose(v *state.View, now time.Time) error {
 	if c.picker.Pick(&j.choice, &j.req, v, now) != nil {
 		return refusal(err) // they could not take it anyway
 	}
+	j.lack = nil // they have been asked
 	return api.Overloaded("replicas_busy", wait)
 }

@@ -33,6 +33,8 @@ type metrics struct {
 	prefills   *prometheus.CounterVec
 	fallbacks  *prometheus.CounterVec
 	limits     *prometheus.CounterVec
+	queued     *prometheus.GaugeVec
+	queueWait  *prometheus.HistogramVec
 
 	panics       prometheus.Counter
 	refusedConns prometheus.Counter
@@ -98,6 +100,12 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		limits: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "hearsay_limit_rejections_total", Help: "Requests refused for a limit of their key, by which.",
 		}, []string{"kind"}),
+		queued: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "hearsay_queue_requests", Help: "Requests that wait at this router for a replica with room, or for a first one, by priority.",
+		}, []string{"pool", "band"}),
+		queueWait: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "hearsay_queue_wait_seconds", Help: "Time that requests waited in the pool's queue, those that did, whatever came of them.", Buckets: seconds,
+		}, []string{"pool"}),
 		panics: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "hearsay_panics_total", Help: "Panics contained while serving requests.",
 		}),
@@ -113,7 +121,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	if reg != nil {
 		reg.MustRegister(
 			m.requests, m.duration, m.ttft, m.tpot, m.tokens, m.records, m.pick, m.picks, m.predicted, m.reported,
-			m.ttftError, m.retries, m.shed, m.disconnect, m.broken, m.prefills, m.fallbacks, m.limits, m.panics, m.refusedConns,
+			m.ttftError, m.retries, m.shed, m.disconnect, m.broken, m.prefills, m.fallbacks, m.limits, m.queued, m.queueWait, m.panics, m.refusedConns,
 		)
 	}
 	return m
@@ -126,6 +134,7 @@ var (
 		"no_replicas", "none_eligible", "replicas_busy",
 		"all_" + routing.ExcludedDraining, "all_" + routing.ExcludedEjected, "all_" + routing.ExcludedTrial,
 		"all_" + routing.ExcludedLoading, "all_" + routing.ExcludedUnreachable, "all_" + routing.ExcludedITL,
+		shedSaturated, shedQueueFull, shedDisplaced, shedTimeout, shedHoldTimeout,
 	}
 	retryReasons = []string{
 		"connect", "connect_timeout", "connections", "busy", "timeout", "transport", "bad_response", "empty_stream",
@@ -161,6 +170,10 @@ func (m *metrics) know(spec *state.PoolSpec) {
 	m.duration.WithLabelValues(pool)
 	m.ttft.WithLabelValues(pool)
 	m.tpot.WithLabelValues(pool)
+	m.queueWait.WithLabelValues(pool)
+	for b := range state.Bands {
+		m.queued.WithLabelValues(pool, state.Band(b).String())
+	}
 }
 
 // forget deletes the series of a pool that is gone.
@@ -168,7 +181,7 @@ func (m *metrics) forget(pool string) {
 	l := prometheus.Labels{"pool": pool}
 	for _, v := range []interface {
 		DeletePartialMatch(prometheus.Labels) int
-	}{m.requests, m.duration, m.ttft, m.tpot, m.tokens, m.records, m.picks, m.retries, m.shed, m.broken, m.prefills, m.fallbacks} {
+	}{m.requests, m.duration, m.ttft, m.tpot, m.tokens, m.records, m.picks, m.retries, m.shed, m.broken, m.prefills, m.fallbacks, m.queued, m.queueWait} {
 		v.DeletePartialMatch(l)
 	}
 	m.fallbacks.DeletePartialMatch(prometheus.Labels{"to": pool})

@@ -45,7 +45,7 @@ func (c *Core) Judge(q *Question, id state.ReplicaID) (Opinion, error) {
 	ratio := c.ratios.For(pool.Spec.UpstreamName())
 	req := routing.Request{
 		Pool: pool, Marks: q.Marks, Tokens: appendTokens(nil, q.Marks, ratio), PromptTokens: ratio.Tokens(q.Total),
-		MaxTokens: q.MaxTokens, Role: state.RoleBoth, DryRun: true,
+		MaxTokens: q.MaxTokens, Role: state.RoleBoth, DryRun: true, Anyway: true,
 	}
 	var choice routing.Choice
 	now := c.now()

@@ -25,6 +25,7 @@ type Pick struct {
 	MatchedTokens int             `json:"matched_tokens"`
 	TTFT          time.Duration   `json:"ttft_ns"`                    // predicted
 	Observed      time.Duration   `json:"observed_ttft_ns,omitempty"` // from the pick to a stream's first token; 0 before it has come
+	Queued        time.Duration   `json:"queued_ns,omitempty"`        // in the pool's queue, before the pick
 	Candidates    []CandidateInfo `json:"candidates"`
 }
 

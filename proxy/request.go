@@ -17,12 +17,13 @@ import (
 type phase string
 
 const (
+	phaseQueued     phase = "queued"     // it waits for a replica with room
 	phaseConnecting phase = "connecting" // no replica has the request yet
 	phaseWaiting    phase = "waiting"    // a replica has it, nothing has been relayed
 	phaseStreaming  phase = "streaming"
 )
 
-var disconnectPhases = []phase{phaseConnecting, phaseWaiting, phaseStreaming}
+var disconnectPhases = []phase{phaseQueued, phaseConnecting, phaseWaiting, phaseStreaming}
 
 // request is one client request on its way through. It belongs to the goroutine
 // that serves the client's connection; only call is shared.
@@ -59,7 +60,9 @@ type request struct {
 	disarm    func()
 	x         exchange
 	tries     tries
-	legs      *legs // nil where a replica serves it whole
+	inQueue   *place        // in the pool's queue; nil: it does not wait
+	queued    time.Duration // it has waited, in all queues
+	legs      *legs         // nil where a replica serves it whole
 	heart     heart
 	phase     phase
 	first     time.Duration // until the first token; 0: none came
@@ -138,6 +141,9 @@ func (r *request) end(status int) {
 		if r.reason != "" {
 			e.Str("reason", r.reason)
 		}
+		if r.queued > 0 {
+			e.Float64("queued_ms", float64(r.queued.Microseconds())/1000)
+		}
 		if r.job != nil {
 			p := r.job.Pick()
 			e.Str("model", r.job.Pool().Spec.Model).Str("replica", string(p.Replica)).Int("attempts", r.job.Attempts()).
@@ -166,6 +172,10 @@ func (r *request) end(status int) {
 
 // letGo releases the upstream connection and everything that watches.
 func (r *request) letGo() {
+	if r.inQueue != nil {
+		r.inQueue.leave()
+		r.inQueue = nil
+	}
 	r.x.close()
 	if r.legs != nil {
 		r.closeLegs()

@@ -186,7 +186,11 @@ func newRig(t testing.TB, w wire, handlers []func(e *engine, in *incoming) bool,
 	for _, o := range opts {
 		o(&cfg, &spec)
 	}
-	g.store = state.NewStore(state.Config{Self: "r1", Clock: clock, Pools: []state.PoolSpec{spec}})
+	self := state.RouterID("r1")
+	if n, ok := w.(interface{ self() state.RouterID }); ok {
+		self = n.self()
+	}
+	g.store = state.NewStore(state.Config{Self: self, Clock: clock, Pools: []state.PoolSpec{spec}})
 	g.index = sketch.New(sketch.Config{Clock: clock, Slots: g.store.SlotOf})
 	cfg.Core.Store, cfg.Core.Index = g.store, g.index
 	if cfg.Core.Picker == nil { // the real one

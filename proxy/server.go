@@ -35,6 +35,7 @@ type Server struct {
 	gate    *gateway.Gate
 
 	draining atomic.Bool
+	stopping chan struct{}  // closed as draining is set
 	serving  sync.WaitGroup // connections and what they need
 
 	mu    sync.Mutex
@@ -62,13 +63,14 @@ func New(cfg Config) (*Server, error) {
 	}
 	s := &Server{
 		cfg: cfg, limits: cfg.Limits,
-		log:     cfg.Logger.With().Str("component", "proxy").Logger(),
-		metrics: newMetrics(cfg.Registry),
-		gate:    cfg.Gate,
-		keys:    keys{getenv: cfg.Getenv},
-		budget:  budget{limit: int64(cfg.Limits.BodyBudget)},
-		conns:   make(map[*clientConn]struct{}),
-		calls:   make(map[*call]struct{}),
+		log:      cfg.Logger.With().Str("component", "proxy").Logger(),
+		metrics:  newMetrics(cfg.Registry),
+		gate:     cfg.Gate,
+		keys:     keys{getenv: cfg.Getenv},
+		budget:   budget{limit: int64(cfg.Limits.BodyBudget)},
+		stopping: make(chan struct{}),
+		conns:    make(map[*clientConn]struct{}),
+		calls:    make(map[*call]struct{}),
 	}
 	if cfg.Registry != nil {
 		cfg.Registry.MustRegister(inflightByKey{s.gate})
@@ -134,6 +136,7 @@ func (s *Server) Run(ctx context.Context) error {
 		accepting.Go(func() { failed <- s.accept(inner, ln, &helpers) })
 	}
 	helpers.Go(func() { s.sweep(inner) })
+	helpers.Go(func() { s.pumps(inner) })
 
 	select {
 	case <-ctx.Done():
@@ -141,6 +144,7 @@ func (s *Server) Run(ctx context.Context) error {
 	case err = <-failed:
 	}
 	s.draining.Store(true)
+	close(s.stopping)
 	for _, ln := range s.cfg.Listeners {
 		_ = ln.Close()
 	}
@@ -334,6 +338,7 @@ func (s *Server) sweep(ctx context.Context) {
 			for name, listed := range known {
 				if !listed {
 					s.metrics.forget(name)
+					s.core.queues.forget(name)
 					delete(known, name)
 				}
 			}

@@ -5,6 +5,7 @@ import (
 	"io"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -106,13 +107,32 @@ func (r *request) enter(pool *state.PoolView) (*Job, error) {
 	a := Ask{
 		ID: r.id, Request: asked, Body: body, Session: string(r.ctx.Request.Header.Peek("X-Session-Id")),
 		Tenant: tenant, Weight: weight, Band: r.band(pool, asked),
-		Pool: pool, Only: r.following.only,
+		Pool: pool, Only: r.following.only, MaxWait: maxWait(r.ctx.Request.Header.Peek("X-Hearsay-Max-Wait")),
+	}
+	if r.s.cfg.mark != nil {
+		r.s.cfg.mark(&r.ctx.Request.Header, &a)
 	}
 	j, err := c.Admit(&a)
 	if err == nil {
 		c.prompts.keep(j, &a, c.now())
 	}
 	return j, err
+}
+
+// maxWait reads how long a client wants to wait in a queue at most: seconds, or a
+// duration with its unit. 0 is no wish.
+func maxWait(v []byte) time.Duration {
+	if len(v) == 0 {
+		return 0
+	}
+	d, err := time.ParseDuration(string(v))
+	if s, e := strconv.ParseFloat(string(v), 64); e == nil && s >= 0 && s < 1e6 {
+		d, err = time.Duration(s*float64(time.Second)), nil
+	}
+	if err != nil || d < 0 {
+		return 0
+	}
+	return max(1, d) // it may not want to wait at all
 }
 
 // takeLegs notes whether the job may be served in two legs.

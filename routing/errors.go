@@ -14,14 +14,19 @@ var ErrNoReplicas = errors.New("pool has no replicas")
 // ErrNoneEligible says that none of the pool's replicas may be picked now.
 var ErrNoneEligible = errors.New("no replica is eligible")
 
-// PickError is the error of Pick. It wraps ErrNoReplicas or ErrNoneEligible.
+// ErrSaturated says that every replica that could take the request is saturated: it
+// may wait until one is not.
+var ErrSaturated = errors.New("every replica is saturated")
+
+// PickError is the error of Pick. It wraps one of the errors above.
 type PickError struct {
 	Pool    string
 	Total   int           // replicas in the pool
 	Reasons []ReasonCount // why they were excluded, in the order of the Excluded constants
 	// RetryAfter is when asking again may help, at least a second.
 	RetryAfter time.Duration
-	Kind       error // ErrNoReplicas or ErrNoneEligible
+	Wait       time.Duration // of ErrSaturated: the same, not rounded up
+	Kind       error         // ErrNoReplicas, ErrNoneEligible or ErrSaturated
 }
 
 // ReasonCount is how many replicas were excluded for one reason.
@@ -45,7 +50,7 @@ func (e *PickError) Error() string {
 	return fmt.Sprintf("pool %q: %v: %s (of %d)", e.Pool, e.Kind, b.String(), e.Total)
 }
 
-// Unwrap is ErrNoReplicas or ErrNoneEligible.
+// Unwrap is ErrNoReplicas, ErrNoneEligible or ErrSaturated.
 func (e *PickError) Unwrap() error { return e.Kind }
 
 // Count is how many replicas were excluded for a reason.
@@ -65,9 +70,12 @@ func noReplicas(pool string) error {
 	return &PickError{Pool: pool, Kind: ErrNoReplicas, RetryAfter: 5 * defaultRetryAfter}
 }
 
-// noneEligible counts the reasons. It runs only when a request fails.
-func noneEligible(pool string, c *Choice, w weightsOf, now time.Time) error {
-	e := &PickError{Pool: pool, Total: len(c.Candidates), Kind: ErrNoneEligible}
+// noneLeft counts the reasons. It runs only when no replica was picked.
+func noneLeft(req *Request, c *Choice, w weightsOf, now time.Time) error {
+	e := &PickError{Pool: req.Pool.Spec.Name, Total: len(c.Candidates), Kind: ErrNoneEligible}
+	if wait, ok := c.drained(req); ok {
+		e.Kind, e.RetryAfter, e.Wait = ErrSaturated, wait, wait
+	}
 	for _, reason := range exclusions {
 		n := 0
 		for i := range c.Candidates {

@@ -127,7 +127,7 @@ func (p *Picker) Pick(c *Choice, req *Request, v *state.View, now time.Time) err
 	p.lookup(c, req, now)
 	p.filter(c, req, v, now)
 	if len(c.order) == 0 {
-		return noneEligible(req.Pool.Spec.Name, c, v.Weights, now)
+		return noneLeft(req, c, v.Weights, now)
 	}
 	pol := policyNamed(Effective(req.Pool.Spec.Policy, v.Weights.Pools[req.Pool.Spec.Name]))
 	c.Policy = pol.name()
@@ -139,7 +139,7 @@ func (p *Picker) Pick(c *Choice, req *Request, v *state.View, now time.Time) err
 			if !req.DryRun && !w.Trials.Take() { // another pick was faster
 				cand.Excluded = ExcludedTrial
 				if c.reorder(); len(c.order) == 0 {
-					return noneEligible(req.Pool.Spec.Name, c, v.Weights, now)
+					return noneLeft(req, c, v.Weights, now)
 				}
 				continue
 			}
@@ -154,7 +154,7 @@ func (p *Picker) Pick(c *Choice, req *Request, v *state.View, now time.Time) err
 func (c *Choice) begin(req *Request, now time.Time) {
 	c.Replica, c.Policy, c.Reason, c.Chosen, c.At = nil, "", "", -1, now
 	c.PromptTokens, c.MatchedTokens, c.UncachedTokens = max(0, req.PromptTokens), 0, 0
-	c.TTFT, c.ExpectedOutput, c.Hops = 0, 0, false
+	c.TTFT, c.ExpectedOutput, c.Hops, c.Limit = 0, 0, false, 0
 	n := 0
 	if req.Pool != nil {
 		n = len(req.Pool.Replicas)
@@ -164,6 +164,7 @@ func (c *Choice) begin(req *Request, now time.Time) {
 	c.slots = resize(c.slots, n)
 	c.standing = resize(c.standing, n)
 	c.order = c.order[:0]
+	c.demandOf = demandOf{}
 	for i := range n {
 		r := req.Pool.Replicas[i]
 		c.Candidates[i] = Candidate{Replica: r}
@@ -189,8 +190,21 @@ func (p *Picker) filter(c *Choice, req *Request, v *state.View, now time.Time) {
 		cand.Excluded = p.exclude(req, cand.Replica, w, panicking, listed, now)
 		p.survey(c, i, w, now)
 	}
+	full := false
 	for i := range c.Candidates {
 		p.score(c, i, req, now)
+		if c.Candidates[i].Excluded == "" && p.saturated(c, i, req, v, now) {
+			c.Candidates[i].Excluded = ExcludedSaturated
+			full = true
+		}
+	}
+	if full {
+		if c.reorder(); len(c.order) == 0 {
+			if !req.Anyway {
+				return
+			}
+			c.goAnyway()
+		}
 	}
 	p.guardITL(c, req)
 	for _, reason := range softExclusions {
@@ -231,4 +245,5 @@ func (c *Choice) finish(at int, reason string) {
 		c.UncachedTokens = 0
 	}
 	c.TTFT = time.Duration(cand.Terms.TTFT() * float64(time.Millisecond))
+	c.Limit = c.standing[at].limit
 }

@@ -32,6 +32,9 @@ type Request struct {
 	Role state.Role
 	// Hop is, for RoleDecode, the offer to have the prompt prefilled elsewhere.
 	Hop Hop
+	// Anyway says that the request goes to a saturated replica where no other one is
+	// left, as one does that has waited before.
+	Anyway bool
 	// DryRun says that nothing will be sent: the pick uses up no trial request
 	// and no turn.
 	DryRun bool
@@ -109,6 +112,9 @@ type Choice struct {
 	Hops           bool          // the prompt is to be prefilled elsewhere; UncachedTokens is then 0
 	Chosen         int           // index in Candidates, -1 before a pick succeeded
 	At             time.Time     // the pick's now
+	// Limit is how many requests of this router the chosen replica may have, this one
+	// included; 0: any number. Give it to Store.BeginUnder.
+	Limit int64
 
 	// Candidates are all replicas of the pool, in id order. Valid until the next
 	// pick with this Choice.
@@ -119,6 +125,7 @@ type Choice struct {
 	standing []standing
 	order    []int32 // eligible candidates
 	viewAge  time.Duration
+	demandOf demandOf
 }
 
 // Held is the most tokens of the prompt that one replica of the pool is expected to

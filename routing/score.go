@@ -48,7 +48,7 @@ func (p *Picker) survey(c *Choice, i int, w *state.Weight, now time.Time) {
 	}
 	c.standing[i] = standing{
 		par: par, weight: w, kvFull: r.Reading.KVUsage >= kvFull && r.Fresh(now), block: block,
-		running: float64(own.InFlight+r.Others.InFlight) + foreign.decode + foreign.waiting,
+		running: float64(own.InFlight+r.Others.InFlight) + foreign.decode + foreign.waiting, own: own.InFlight, inFlight: r.Others.InFlight + foreign.requests,
 	}
 }
 
@@ -60,6 +60,10 @@ type standing struct {
 	// running is the requests there, from everybody.
 	running float64
 	block   int // tokens of a KV block
+
+	inFlight int64 // requests of other routers and of nobody known
+	own      int64 // requests of this router
+	limit    int64 // of own, as soon as it is one; 0: none
 }
 
 // score fills in candidate i's match and terms, which was surveyed before. All are
@@ -158,7 +162,8 @@ type foreign struct {
 	tokens float64 // uncached prompt tokens
 	decode float64 // streams
 
-	waiting float64 // requests before their first token
+	waiting  float64 // requests before their first token
+	requests int64
 }
 
 // foreignLoad is what runs at r that no router accounts for. Only what waits has
@@ -173,6 +178,7 @@ func foreignLoad(r *state.ReplicaView, mean float64, now time.Time) (f foreign) 
 	if !ok {
 		return f
 	}
+	f.requests = n
 	waiting := min(float64(n), max(0, rd.Waiting-float64(r.KnownAtReading.Prefill)))
 	f.decode, f.waiting = float64(n)-waiting, waiting
 	f.tokens = waiting * mean

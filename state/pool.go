@@ -78,10 +78,43 @@ type PoolSpec struct {
 	BreakerMaxEjected float64 // share of the pool, 0..1
 	DrainDeadline     time.Duration
 
+	// QueueWait bounds the wait for a replica that is not saturated, and is the queue,
+	// in estimated time, past which one is; 0: no replica is saturated by its queue, and
+	// a request waits for DefaultQueueWait. QueueRequests and QueueBytes (of bodies)
+	// bound what waits at a router.
+	QueueWait     time.Duration
+	QueueRequests int
+	QueueBytes    int64
+	QueueHold     time.Duration // for a first replica; 0: a pool without one refuses at once
+	// MaxInFlight is how many requests all routers send to one replica at a time. 0: a
+	// replica of llama.cpp gets as many as it has slots, others any number; negative:
+	// any number everywhere.
+	MaxInFlight int
+
 	ScaleMin, ScaleMax int
 	ScaleActuator      string // dry_run | process
 	ScaleCooldown      time.Duration
 	ScaleDownWindow    time.Duration
+}
+
+// Defaults of a pool's queue.
+const (
+	DefaultQueueWait     = 5 * time.Second
+	DefaultQueueRequests = 1000
+	DefaultQueueBytes    = 256 << 20
+	DefaultQueueHold     = 5 * time.Minute
+)
+
+// MaxAt is how many requests all routers together may have at one replica of the
+// pool; 0: any number.
+func (p *PoolSpec) MaxAt(r *ReplicaView) int64 {
+	switch {
+	case p.MaxInFlight != 0:
+		return int64(max(0, p.MaxInFlight))
+	case r.Reading.Slots > 0 && (r.Reading.Kind == EngineLlamaCpp || r.Engine == EngineLlamaCpp):
+		return int64(r.Reading.Slots) // more would only wait inside it
+	}
+	return 0
 }
 
 // UpstreamName is the model name to send to engines.

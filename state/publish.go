@@ -138,6 +138,10 @@ func (s *Store) publish() {
 	}
 	p.listing, p.header, p.adapters, p.entries = false, false, false, p.entries[:0]
 	s.view.Store(v)
+	select {
+	case s.published <- struct{}{}:
+	default:
+	}
 }
 
 // publishAll makes every pool and replica of v anew.
@@ -153,7 +157,7 @@ func (s *Store) publishAll(v *View) {
 			continue
 		}
 		at[spec.Name] = int32(len(v.Pools))
-		v.Pools = append(v.Pools, &PoolView{Spec: spec})
+		v.Pools = append(v.Pools, &PoolView{Spec: spec, Queue: s.queue(spec.Name)})
 	}
 	slices.SortFunc(v.Pools, func(a, b *PoolView) int { return strings.Compare(a.Spec.Name, b.Spec.Name) })
 	for i, p := range v.Pools {
@@ -212,7 +216,7 @@ func (s *Store) publishChanged(v, prev *View) {
 		}
 		p := v.Pools[e.place.pool]
 		if p == prev.Pools[e.place.pool] {
-			p = &PoolView{Spec: p.Spec, FilePolicy: p.FilePolicy, Replicas: slices.Clone(p.Replicas), Split: p.Split}
+			p = &PoolView{Spec: p.Spec, FilePolicy: p.FilePolicy, Replicas: slices.Clone(p.Replicas), Split: p.Split, Queue: p.Queue}
 			v.Pools[e.place.pool] = p
 		}
 		p.Replicas[e.place.at] = s.replicaView(e)
@@ -232,7 +236,7 @@ func (s *Store) publishRouters(v *View) {
 	for _, id := range s.order {
 		if r := s.routers[id]; !r.gone {
 			v.Routers = append(v.Routers, RouterView{
-				ID: id, Boot: r.boot, FactsIndex: r.facts, RowsAt: r.at, Total: r.total, view: v,
+				ID: id, Boot: r.boot, FactsIndex: r.facts, RowsAt: r.at, Total: r.total, Backlogs: r.backlogs, view: v,
 			})
 		}
 	}

@@ -15,11 +15,21 @@ type Rows struct {
 	Full       bool   // replicas not named have no load
 	FactsIndex uint64 // committed facts the router has applied
 	Rows       []Row
+	Backlogs   []Backlog // what waits at the router, as Rows are told
+}
+
+// Backlog is what waits in a router's queue of one pool.
+type Backlog struct {
+	Pool     string
+	Requests int64
+	Tokens   int64 // uncached prompt tokens, as estimated
 }
 
 const (
 	// MaxRows bounds the rows kept of one router.
 	MaxRows = 1 << 16
+	// MaxBacklogs bounds the pools of one router's queues.
+	MaxBacklogs = 1 << 12
 	// MaxRouters bounds the routers remembered, those included that are gone.
 	MaxRouters = 4096
 )
@@ -35,6 +45,8 @@ type routerRows struct {
 	gone    bool // dropped: only boots and seq are remembered
 	rows    map[ReplicaID]rowLoad
 	total   Load
+
+	backlogs []Backlog // in pool order; Views share it
 }
 
 type rowLoad struct {
@@ -76,6 +88,7 @@ func (s *Store) applyRows(m Rows) bool {
 			return false
 		}
 		s.clearRows(m.Router, r)
+		r.backlogs = nil
 		r.reboot(m.Boot)
 	case m.Seq <= r.seq:
 		return false
@@ -97,6 +110,7 @@ func (s *Store) applyRows(m Rows) bool {
 		row := &m.Rows[i]
 		s.setRow(m.Router, r, row.Replica, rowLoad{row.Load.sane(), min(row.Failures, maxFailures)})
 	}
+	s.setBacklogs(r, m.Backlogs, m.Full)
 	return true
 }
 
@@ -219,7 +233,7 @@ func (s *Store) DropSilent(before time.Time) (dropped []RouterID) {
 
 func (s *Store) drop(id RouterID, r *routerRows) {
 	s.clearRows(id, r)
-	r.gone = true
+	r.backlogs, r.gone = nil, true
 	s.pending.header = true
 }
 

@@ -26,6 +26,8 @@ type Store struct {
 	view  atomic.Pointer[View]
 	dirty chan struct{} // capacity 1: own load changed
 
+	published chan struct{} // capacity 1: there is a new View
+
 	mu       sync.Mutex
 	batch    int                      // guarded by mu; open Batch calls
 	pools    []PoolSpec               // guarded by mu
@@ -39,6 +41,7 @@ type Store struct {
 	drains   map[ReplicaID]localDrain // guarded by mu
 	slots    map[ReplicaID]Slot       // guarded by mu
 	nextSlot Slot                     // guarded by mu
+	queues   map[string]*Cell         // guarded by mu; by pool, kept when it goes: requests may still wait
 	seq      uint64                   // guarded by mu
 	onGone   func(Slot, ReplicaID)    // guarded by mu
 	dropped  Dropped                  // guarded by mu
@@ -74,6 +77,9 @@ func NewStore(cfg Config) *Store {
 		weights: &Weights{},
 		drains:  map[ReplicaID]localDrain{},
 		slots:   map[ReplicaID]Slot{},
+		queues:  map[string]*Cell{},
+
+		published: make(chan struct{}, 1),
 	}
 	s.mu.Lock()
 	s.pending.listing = true
@@ -94,6 +100,10 @@ func (s *Store) View() *View { return s.view.Load() }
 // Changed signals, without blocking the request path, that own load changed since
 // the channel was last read. One reader.
 func (s *Store) Changed() <-chan struct{} { return s.dirty }
+
+// Published signals that there is a newer View than when the channel was last read.
+// One reader.
+func (s *Store) Published() <-chan struct{} { return s.published }
 
 // OnGone sets the function that is told when a replica has left every list, so
 // that what is kept per Slot can be freed. It is called with the store's lock

@@ -27,6 +27,24 @@ func (s *Store) Begin(r *ReplicaView, uncached int) *Ticket {
 	return t
 }
 
+// BeginUnder is Begin where r has fewer than limit requests of this router; else it
+// counts nothing and returns nil.
+func (s *Store) BeginUnder(r *ReplicaView, uncached int, limit int64) *Ticket {
+	for {
+		n := r.Cell.inFlight.Load()
+		if n >= limit {
+			return nil
+		}
+		if r.Cell.inFlight.CompareAndSwap(n, n+1) {
+			break
+		}
+	}
+	t := &Ticket{store: s, cell: r.Cell, uncached: int64(max(0, uncached))}
+	t.cell.add(s.now(), 0, 1, t.uncached)
+	s.touch()
+	return t
+}
+
 // FirstToken says that the prefill is over. Later calls, and calls after End, do
 // nothing.
 func (t *Ticket) FirstToken() {

@@ -3,6 +3,7 @@ package state
 import (
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 )
 
@@ -18,6 +19,7 @@ type View struct {
 	Facts   *Facts       // never nil
 	Weights *Weights     // never nil; written by the balance loop
 	index   *viewIndex
+	demands atomic.Pointer[demands] // what was asked of it
 
 	adapters map[string]int32 // adapter -> index in Pools
 }
@@ -37,6 +39,9 @@ type PoolView struct {
 	FilePolicy string         // the policy that the configuration gives
 	Replicas   []*ReplicaView // in id order
 	Split      bool           // some replicas serve one leg of a request only
+	// Queue counts, live, what waits for a replica at this router: InFlight requests of
+	// UncachedTokens.
+	Queue *Cell
 }
 
 // ReplicaView is one replica as this router knows it.
@@ -84,6 +89,7 @@ type RouterView struct {
 	FactsIndex uint64    // committed facts it has applied
 	RowsAt     time.Time // last time anything of its rows came
 	Total      Load
+	Backlogs   []Backlog // what waits at it, in pool order
 	view       *View
 }
 

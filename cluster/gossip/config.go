@@ -18,6 +18,7 @@ import (
 type Store interface {
 	View() *state.View
 	OwnRows(dst []state.Row) []state.Row
+	OwnBacklogs(dst []state.Backlog) []state.Backlog
 	Changed() <-chan struct{}
 	Clock() *state.Clock
 

@@ -18,6 +18,8 @@ type outbox struct {
 	told     map[state.ReplicaID]state.Row // as last told
 	versions []uint64                      // of the cells when last looked at, by slot
 	rows     []state.Row
+	waits    map[string]state.Backlog // by pool, as last told
+	backlogs []state.Backlog
 	loads    []wire.Rows // of one peer
 	frames   []wire.Frame
 	batch    wire.OpBatch
@@ -54,6 +56,7 @@ const (
 func newOutbox(now time.Time) outbox {
 	return outbox{
 		told:   map[state.ReplicaID]state.Row{},
+		waits:  map[string]state.Backlog{},
 		wanted: map[state.RouterID]bool{}, opsDirty: true,
 		fullAt: now, beaconAt: now, udpAt: now, tickAt: now, teacher: teacher{seq: 1, at: now},
 	}

@@ -23,6 +23,7 @@ func (l *load) merge(m *wire.Rows) {
 		list := l.rows.Rows.Rows[:0]
 		l.rows = *m
 		l.rows.Rows.Rows = append(list, m.Rows.Rows...)
+		l.rows.Backlogs = slices.Clone(m.Backlogs)
 		l.at = make(map[state.ReplicaID]int, len(m.Rows.Rows))
 		for i := range m.Rows.Rows {
 			l.at[m.Rows.Rows[i].Replica] = i
@@ -35,6 +36,13 @@ func (l *load) merge(m *wire.Rows) {
 			}
 			l.at[row.Replica] = len(l.rows.Rows.Rows)
 			l.rows.Rows.Rows = append(l.rows.Rows.Rows, row)
+		}
+		for _, b := range m.Backlogs {
+			if i := slices.IndexFunc(l.rows.Backlogs, func(x state.Backlog) bool { return x.Pool == b.Pool }); i >= 0 {
+				l.rows.Backlogs[i] = b
+			} else {
+				l.rows.Backlogs = append(l.rows.Backlogs, b)
+			}
 		}
 		l.rows.Seq, l.rows.FactsIndex = m.Seq, m.FactsIndex
 	}

@@ -163,7 +163,7 @@ func (g *Gossip) rowsFor(p *peer, own *wire.Rows, relays []*load, now time.Time)
 // since it was last told; nil: none.
 func (g *Gossip) changedRows(now time.Time) *wire.Rows {
 	o := &g.out
-	o.rows = o.rows[:0]
+	o.rows, o.backlogs = o.rows[:0], o.backlogs[:0]
 	view := g.store.View()
 	for _, p := range view.Pools {
 		for _, r := range p.Replicas {
@@ -175,8 +175,12 @@ func (g *Gossip) changedRows(now time.Time) *wire.Rows {
 				o.rows = append(o.rows, row)
 			}
 		}
+		if b := p.OwnBacklog(); b != o.wait(b.Pool) {
+			o.backlogs = append(o.backlogs, b)
+			o.waits[b.Pool] = b
+		}
 	}
-	if len(o.rows) == 0 {
+	if len(o.rows) == 0 && len(o.backlogs) == 0 {
 		return nil
 	}
 	for _, row := range o.rows {
@@ -203,6 +207,14 @@ func (o *outbox) changed(r *state.ReplicaView) bool {
 	return true
 }
 
+// wait is what was last told of a pool's queue.
+func (o *outbox) wait(pool string) state.Backlog {
+	if b, ok := o.waits[pool]; ok {
+		return b
+	}
+	return state.Backlog{Pool: pool}
+}
+
 // fullRows is the message of all there is: the repair of what was lost, and a sign
 // of life.
 func (g *Gossip) fullRows(now time.Time) *wire.Rows {
@@ -213,7 +225,11 @@ func (g *Gossip) fullRows(now time.Time) *wire.Rows {
 			o.changed(r)
 		}
 	}
-	o.rows = g.store.OwnRows(o.rows[:0])
+	o.rows, o.backlogs = g.store.OwnRows(o.rows[:0]), g.store.OwnBacklogs(o.backlogs[:0])
+	clear(o.waits)
+	for _, b := range o.backlogs {
+		o.waits[b.Pool] = b
+	}
 	clear(o.told)
 	for _, row := range o.rows {
 		o.told[row.Replica] = row
@@ -226,7 +242,7 @@ func (g *Gossip) ownRows(now time.Time, full bool) *wire.Rows {
 	o := &g.out
 	o.seq++
 	return &wire.Rows{Sent: g.clock.Since(now), Rows: state.Rows{
-		Router: g.cfg.Self, Boot: g.boot, Seq: o.seq, Full: full, FactsIndex: g.store.View().Facts.Index, Rows: o.rows,
+		Router: g.cfg.Self, Boot: g.boot, Seq: o.seq, Full: full, FactsIndex: g.store.View().Facts.Index, Rows: o.rows, Backlogs: o.backlogs,
 	}}
 }
 
@@ -249,7 +265,7 @@ func (g *Gossip) datagramRows(own *wire.Rows) {
 		m.Rows.Rows, m.Full = part, own.Full && len(parts) == 1
 		if i > 0 {
 			o.seq++
-			m.Seq = o.seq
+			m.Seq, m.Backlogs = o.seq, nil
 		}
 		o.buf = wire.AppendRows(o.buf[:0], &m)
 		for _, id := range o.unheard {

@@ -34,6 +34,7 @@ type explained struct {
 	MatchedTokens int           `json:"matched_tokens"`
 	TTFT          time.Duration `json:"ttft_ns"`
 	Observed      time.Duration `json:"observed_ttft_ns"`
+	Queued        time.Duration `json:"queued_ns"`
 	Refused       string        `json:"refused"`
 	Fallback      []string      `json:"fallback"` // of a pick to come
 	Candidates    []candidate   `json:"candidates"`
@@ -331,8 +332,13 @@ func (e *explained) whose() (s string) {
 	return s
 }
 
-// observed says when a past request's first token came.
+// observed says when a past request's first token came, and that it waited before.
 func (e *explained) observed() string {
+	if e.Queued > 0 {
+		queued := e.Queued
+		e.Queued = 0
+		return e.observed() + ", after " + queued.Round(time.Millisecond).String() + " in the pool's queue"
+	}
 	switch {
 	case e.RequestID == "":
 		return ""

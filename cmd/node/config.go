@@ -103,6 +103,7 @@ type PoolConfig struct {
 	Timeouts      TimeoutConfig   `yaml:"timeouts"`
 	Heartbeat     time.Duration   `yaml:"heartbeat"` // silence after which a stream's client gets a comment; 0: never
 	Retry         RetryConfig     `yaml:"retry"`
+	Queue         QueueConfig     `yaml:"queue"`
 	Scale         ScaleConfig     `yaml:"scale"`
 }
 
@@ -143,6 +144,15 @@ type TimeoutConfig struct {
 // RetryConfig bounds the tries of one request.
 type RetryConfig struct {
 	Attempts int `yaml:"attempts"`
+}
+
+// QueueConfig bounds what waits for a replica that has room, and for a first one.
+type QueueConfig struct {
+	MaxWait     time.Duration  `yaml:"max_wait"`
+	MaxRequests int            `yaml:"max_requests"` // that wait at a router
+	MaxBytes    Bytes          `yaml:"max_bytes"`    // of their bodies
+	Hold        *time.Duration `yaml:"hold"`         // for a first replica; 0: not at all
+	MaxInflight *int           `yaml:"max_inflight"` // requests of all routers at one replica; 0: any number
 }
 
 // ScaleConfig bounds the size of a pool and names who changes it.
@@ -210,6 +220,18 @@ func (p *PoolConfig) setDefaults() {
 		p.Scale.Min, p.Scale.Max = 1, 8
 	}
 	str(&p.Scale.Actuator, "dry_run")
+	def(&p.Queue.MaxWait, state.DefaultQueueWait)
+	num(&p.Queue.MaxRequests, state.DefaultQueueRequests)
+	if p.Queue.MaxBytes == 0 {
+		p.Queue.MaxBytes = state.DefaultQueueBytes
+	}
+	if p.Queue.Hold == nil {
+		hold := time.Duration(0) // where nobody starts a replica, none is worth waiting for
+		if p.Scale.Actuator != "dry_run" || p.Scale.Min == 0 {
+			hold = state.DefaultQueueHold
+		}
+		p.Queue.Hold = &hold
+	}
 	def(&p.Scale.Cooldown, time.Minute)
 	def(&p.Scale.DownWindow, 5*time.Minute)
 	for i := range p.Replicas {
@@ -232,5 +254,18 @@ func (p *PoolConfig) Spec() state.PoolSpec {
 		DrainDeadline: p.Drain.Deadline,
 		ScaleMin:      p.Scale.Min, ScaleMax: p.Scale.Max, ScaleActuator: p.Scale.Actuator,
 		ScaleCooldown: p.Scale.Cooldown, ScaleDownWindow: p.Scale.DownWindow,
+		QueueWait: p.Queue.MaxWait, QueueRequests: p.Queue.MaxRequests, QueueBytes: int64(p.Queue.MaxBytes), QueueHold: *p.Queue.Hold,
+		MaxInFlight: p.Queue.maxInFlight(),
 	}
+}
+
+// maxInFlight is MaxInflight as PoolSpec has it.
+func (q *QueueConfig) maxInFlight() int {
+	switch {
+	case q.MaxInflight == nil:
+		return 0
+	case *q.MaxInflight == 0:
+		return -1
+	}
+	return *q.MaxInflight
 }

@@ -29,6 +29,15 @@ func (n *Node) Live() []state.RouterID {
 	return out
 }
 
+// queued counts the requests of a pool that wait at all routers.
+func (n *Node) queued(pool string) int {
+	v := n.store.View()
+	if p := v.PoolNamed(pool); p != nil {
+		return int(v.Backlog(p).Requests)
+	}
+	return 0
+}
+
 // newScale makes loop 3 and what it acts through.
 func (n *Node) newScale() (err error) {
 	acts := map[string]autoscale.Actuator{"dry_run": actuator.NewDryRun()}
@@ -52,8 +61,9 @@ func (n *Node) newScale() (err error) {
 	acts["process"] = process
 	n.scale, err = autoscale.New(autoscale.Config{
 		Self: n.id, Cluster: n, Committer: committer{n}, Actuators: acts,
-		Warm: func(id state.ReplicaID) int { return int(n.index.Stats(id).Tokens) },
-		Log:  n.log, Registerer: n.reg,
+		Queued: n.queued,
+		Warm:   func(id state.ReplicaID) int { return int(n.index.Stats(id).Tokens) },
+		Log:    n.log, Registerer: n.reg,
 	})
 	return err
 }

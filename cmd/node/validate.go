@@ -192,6 +192,15 @@ func (p *PoolConfig) validate(v *faults, at string) {
 	if p.Heartbeat > 0 && p.Heartbeat < minHeartbeat {
 		v.add(at+".heartbeat", "is %v: at least %v, or 0 for none", p.Heartbeat, minHeartbeat)
 	}
+	if p.Queue.MaxRequests < 1 {
+		v.add(at+".queue.max_requests", "is %d: at least 1", p.Queue.MaxRequests)
+	}
+	if n := p.Queue.MaxInflight; n != nil && *n < 0 {
+		v.add(at+".queue.max_inflight", "is %d: 1 or more, or 0 for any number", *n)
+	}
+	if d := p.Queue.Hold; d != nil && *d < 0 {
+		v.add(at+".queue.hold", "is %v: a time is not negative", *d)
+	}
 	if p.Breaker.Failures < 1 {
 		v.add(at+".breaker.failures", "is %d: at least 1", p.Breaker.Failures)
 	}

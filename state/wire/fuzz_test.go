@@ -13,6 +13,8 @@ import (
 func FuzzDecoders(f *testing.F) {
 	rows := Rows{Rows: state.Rows{Router: "r1", Boot: 7, Seq: 3, Rows: []state.Row{{Replica: "a"}, {Replica: "b"}}}}
 	f.Add(AppendRows(nil, &rows))
+	rows.Backlogs = []state.Backlog{{Pool: "chat", Requests: 3, Tokens: 900}}
+	f.Add(AppendRows(nil, &rows))
 	reading := state.UnknownReading("a")
 	reading.AdaptersRunning, reading.AdaptersWaiting, reading.Adapters = []string{"x", "y"}, []string{"z"}, []string{"x", "y", "z"}
 	reading.AdaptersSum, reading.AdapterSlots = state.SumAdapters(reading.Adapters), 2

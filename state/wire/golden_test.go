@@ -26,6 +26,8 @@ func golden() []struct {
 		Router: "router-1", Boot: 0x1122334455667788, Seq: 300, Full: true, FactsIndex: 7,
 		Rows: []state.Row{{Replica: "http://10.0.0.1:8000", Load: state.Load{InFlight: 3, Prefill: 1, UncachedTokens: 20000}, Failures: 2}, {Replica: "b"}},
 	}}
+	queued := rows
+	queued.Backlogs = []state.Backlog{{Pool: "chat", Requests: 12, Tokens: 34000}, {Pool: "code", Requests: 1}}
 	reading := state.UnknownReading("http://10.0.0.1:8000")
 	reading.Reader, reading.OK, reading.Running, reading.AdaptersRunning = "router-1", true, 5, []string{"lora"}
 	reading.At = state.Stamp{Boot: 0x1122334455667788, At: time.Minute}
@@ -35,7 +37,7 @@ func golden() []struct {
 	}
 	var ops, onStream OpBatch
 	ops.Add(&op)
-	var t1, t2 Table
+	var t1, t2, t3 Table
 	onStream.On(&t2)
 	onStream.Add(&op)
 	lessons := Lessons{Boot: 9, Seq: 4, Lessons: []state.Lesson{{Kind: state.LessonSpeed, Subject: "a", Pool: "p", Values: []float32{1, 2.5}}}}
@@ -92,6 +94,15 @@ func golden() []struct {
 			return AppendLessons(nil, &m), err
 		}},
 		{"stream_rows 2", t1.AppendLoads(nil, []Rows{rows}), func(d *Decoder, b []byte) ([]byte, error) {
+			var in, out Table
+			m, err := d.Loads(&in, b)
+			return out.AppendLoads(nil, m), err
+		}},
+		{"rows 2 with backlogs", AppendRows(nil, &queued), func(d *Decoder, b []byte) ([]byte, error) {
+			m, err := d.Rows(b)
+			return AppendRows(nil, &m), err
+		}},
+		{"stream_rows 2 with backlogs", t3.AppendLoads(nil, []Rows{queued}), func(d *Decoder, b []byte) ([]byte, error) {
 			var in, out Table
 			m, err := d.Loads(&in, b)
 			return out.AppendLoads(nil, m), err

@@ -33,7 +33,54 @@ func AppendRows(dst []byte, m *Rows) []byte {
 			e.uint(uint64(row.Failures))
 		})
 	}
+	e.backlogs(m.Backlogs)
 	return e.b
+}
+
+// backlogs is left out where nothing waits.
+func (e *encoder) backlogs(list []state.Backlog) {
+	if len(list) == 0 {
+		return
+	}
+	list = list[:min(len(list), state.MaxBacklogs)]
+	e.uint(uint64(len(list)))
+	for i := range list {
+		b := &list[i]
+		e.item(func() {
+			e.bytes([]byte(b.Pool[:min(len(b.Pool), maxString)]))
+			e.count(b.Requests)
+			e.count(b.Tokens)
+		})
+	}
+}
+
+// backlogs reads what encoder.backlogs wrote.
+func (r *reader) backlogs() (list []state.Backlog) {
+	if !r.more() {
+		return nil
+	}
+	n := r.list()
+	if n > state.MaxBacklogs {
+		r.fail("too many backlogs")
+		return nil
+	}
+	for range n {
+		var b state.Backlog
+		r.item(func() {
+			pool := r.bytes()
+			if len(pool) > maxString {
+				r.fail("pool")
+				return
+			}
+			b.Pool = r.dec.intern(pool)
+			b.Requests, b.Tokens = r.count(), r.count()
+		})
+		if r.err != nil {
+			return nil
+		}
+		list = append(list, b)
+	}
+	return list
 }
 
 // Rows reads a load message.
@@ -61,7 +108,10 @@ func (d *Decoder) Rows(b []byte) (m Rows, err error) {
 		}
 		m.Rows.Rows = append(m.Rows.Rows, row)
 	}
-	return m, r.err
+	if m.Backlogs = r.backlogs(); r.err != nil {
+		return Rows{}, r.err
+	}
+	return m, nil
 }
 
 // maxAdapters bounds each list of adapters in a reading.

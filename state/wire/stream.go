@@ -41,6 +41,7 @@ func (t *Table) AppendLoads(dst []byte, list []Rows) []byte {
 			for i := range m.Rows.Rows {
 				e.item(func() { e.row(&m.Rows.Rows[i]) })
 			}
+			e.backlogs(m.Backlogs)
 		})
 		t.setBase(m.Boot, now)
 	}
@@ -102,6 +103,9 @@ func (r *reader) load(m *Rows, t *Table) {
 			return
 		}
 		m.Rows.Rows = append(m.Rows.Rows, row)
+	}
+	if m.Backlogs = r.backlogs(); r.err != nil {
+		return
 	}
 	if len(t.loads) >= 2*maxTable {
 		r.fail("table too large")

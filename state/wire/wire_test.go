@@ -103,6 +103,11 @@ func TestEveryMessageComesBackAsItWas(t *testing.T) {
 				UncachedTokens: rapid.Int64Range(0, maxCount).Draw(t, "tokens"),
 			}, Failures: rapid.Uint32().Draw(t, "failures")})
 		}
+		for range rapid.IntRange(0, 3).Draw(t, "pools") {
+			m.Backlogs = append(m.Backlogs, state.Backlog{
+				Pool: genID(t, "pool"), Requests: rapid.Int64Range(0, maxCount).Draw(t, "waiting"), Tokens: rapid.Int64Range(0, maxCount).Draw(t, "waiting tokens"),
+			})
+		}
 		got, err := d.Rows(AppendRows([]byte(nil), &m))
 		same(t, got, m, err)
 	})
@@ -221,6 +226,7 @@ func TestALaterReleasesFieldsAreSkipped(t *testing.T) {
 			e.bytes([]byte("from the future"))
 		})
 	}
+	e.uint(0) // no backlogs
 	e.bytes([]byte("and this too"))
 	m, err := d.Rows(e.b)
 	if err != nil || len(m.Rows.Rows) != 2 || m.Rows.Rows[1].Replica != "b" || m.Rows.Rows[1].UncachedTokens != 10 {

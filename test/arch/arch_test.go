@@ -24,6 +24,7 @@ var allowed = map[string][]string{
 	"proxy/sse":          {"state"},
 	"proxy/engine":       {"state"},
 	"proxy/gateway":      {"state"},
+	"proxy/queue":        {"state"},
 	"routing":            {"state"},
 	"routing/balance":    {"state"},
 	"cluster":            {"state"},
