@@ -30,6 +30,8 @@ type Result struct {
 	Workload string             `json:"workload"`
 	Size     int                `json:"size"` // of the workload: requests, or rounds of K01
 	KVTokens int                `json:"kv_tokens"`
+	Policy   string             `json:"policy"`
+	Rate     float64            `json:"rate"` // of the workload's own
 	Figures  Figures            `json:"figures"`
 	Extra    map[string]float64 `json:"extra,omitempty"` // of a case that is not a plain replay
 }
@@ -82,7 +84,11 @@ func Run(t *testing.T, o Options) []Result {
 			if err != nil {
 				t.Fatal(err)
 			}
-			r, err := runCell(t, cell, seed, w)
+			run := runCell
+			if cell.Bisect {
+				run = findKnee
+			}
+			r, err := run(t, cell, seed, w)
 			if err != nil {
 				t.Errorf("%s, %s, seed %d: %v", cell.Group, cell.Name, seed, err)
 				continue
@@ -139,6 +145,7 @@ func runCell(t *testing.T, cell Cell, seed uint64, w *Workload) (r Result, err e
 			r = Result{
 				Group: cell.Group, Name: cell.Name, Seed: seed, Routers: c.cfg.Routers, Replicas: c.cfg.Replicas,
 				Sharing: !c.cfg.NoSharing, Workload: w.Name, Size: cell.Size, KVTokens: c.cfg.KVTokens,
+				Policy: c.cfg.Policy, Rate: c.cfg.Rate,
 			}
 			if cell.Drive != nil {
 				r.Extra = cell.Drive(c)
