@@ -24,7 +24,7 @@ var workloads = []shared{
 	{
 		"conversation",
 		[]int{200_000, 400_000, 800_000},
-		[]float64{1.0, 1.125, 1.125},
+		[]float64{0.8125, 1.125, 1.25},
 		func(p picked) int { return p(100, 500, 2000) },
 	},
 	{
@@ -36,7 +36,7 @@ var workloads = []shared{
 	{
 		"azure",
 		[]int{200_000, 400_000, 800_000},
-		[]float64{10, 10, 10},
+		[]float64{20, 20, 20},
 		func(p picked) int { return p(200, 2500, 10_000) },
 	},
 }

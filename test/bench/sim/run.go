@@ -41,6 +41,7 @@ type Options struct {
 	Scale  Scale
 	Groups []string // empty: all
 	Match  string   // of a cell's name; empty: all
+	First  int      // seed; default 1
 	Seeds  int      // per cell; default 3, 1 for Quick
 	Out    string   // directory of figures; empty: none are written
 	Keep   bool     // what Out holds of other cells stays, and is part of the result
@@ -75,7 +76,7 @@ func Run(t *testing.T, o Options) []Result {
 		t.Fatal(err)
 	}
 	began := time.Now()
-	for seed := uint64(1); seed <= uint64(o.Seeds); seed++ {
+	for seed := uint64(max(1, o.First)); seed <= uint64(o.Seeds); seed++ {
 		for i, cell := range todo {
 			if cell.Seeds > 0 && seed > uint64(cell.Seeds) {
 				continue
