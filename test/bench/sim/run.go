@@ -8,9 +8,9 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"slices"
-	"strings"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -40,7 +40,7 @@ type Result struct {
 type Options struct {
 	Scale  Scale
 	Groups []string // empty: all
-	Match  string   // of a cell's name; empty: all
+	Match  string   // regular expression that finds a cell by its name; empty: all
 	First  int      // seed; default 1
 	Seeds  int      // per cell; default 3, 1 for Quick
 	Out    string   // directory of figures; empty: none are written
@@ -59,13 +59,17 @@ func Run(t *testing.T, o Options) []Result {
 			o.Seeds = 1
 		}
 	}
+	match, err := regexp.Compile(o.Match)
+	if err != nil {
+		t.Fatal(err)
+	}
 	var todo []Cell
 	for _, g := range Groups() {
 		if len(o.Groups) > 0 && !slices.Contains(o.Groups, g) {
 			continue
 		}
 		for _, c := range Matrix(o.Scale) {
-			if c.Group == g && strings.Contains(c.Name, o.Match) {
+			if c.Group == g && match.MatchString(c.Name) {
 				todo = append(todo, c)
 			}
 		}

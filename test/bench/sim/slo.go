@@ -4,12 +4,11 @@ import (
 	"time"
 
 	"github.com/hearsay-llm/hearsay/test/enginesim"
+	"github.com/hearsay-llm/hearsay/test/whatif"
 )
 
 // SLO is what a good request meets.
-type SLO struct {
-	TTFT, TPOT time.Duration
-}
+type SLO = whatif.SLO
 
 // DefaultSLO is that of docs/benchmarks.md: prompts of up to 123k tokens take ten
 // seconds on an idle replica.
