@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"math"
 	"os"
+	"strconv"
 	"strings"
 	"time"
 
@@ -29,6 +30,7 @@ type replayFlags struct {
 	plotDir  string
 	quiet    bool
 	cfg      replay.Config
+	whatIf   whatIfFlags
 }
 
 func newReplay() *cobra.Command {
@@ -42,6 +44,11 @@ percentiles, the cache-hit rate, goodput and errors.
 --trace takes a file (Mooncake JSON lines or Azure CSV, plain or gzip), one of the
 embedded traces ` + strings.Join(traces.Names(), ", ") + `,
 or "` + agentsTrace + `" for generated multi-turn chats.
+
+With --what-if nothing is sent: the trace runs through simulated routers and replicas
+once for every combination of what is named, and a table shows the differences from
+the first, such as --what-if policy=ttft,round_robin --what-if kv_tokens=200000,400000.
+It takes the first ` + strconv.Itoa(whatIfRequests) + ` requests unless --requests says otherwise.
 
 Before it begins every target is asked for its models (GET /v1/models): one that can't
 be reached, or lists models without --model, ends it.
@@ -68,11 +75,15 @@ is 130. A second Ctrl-C ends it at once.`,
 	fl.BoolVar(&f.cfg.Debug, "debug", true, "ask routers for pick headers, for figures per replica and of predictions; they need api.debug: true")
 	fl.StringVar(&f.jsonPath, "json", "", "write the report as JSON to this file; - for standard output")
 	fl.StringVar(&f.plotDir, "plot", "", "write plots (SVG) into this directory")
+	f.whatIf.register(fl)
 	fl.BoolVar(&f.quiet, "quiet", false, "no progress")
 	return cmd
 }
 
 func runReplay(cmd *cobra.Command, f *replayFlags) error {
+	if err := f.whatIf.misplaced(cmd.Flags()); err != nil {
+		return err
+	}
 	switch {
 	case !(f.rate > 0) || math.IsInf(f.rate, 0):
 		return usageError{fmt.Errorf("--rate: %v is not a number above 0", f.rate)}
@@ -80,6 +91,9 @@ func runReplay(cmd *cobra.Command, f *replayFlags) error {
 		return usageError{errors.New("--speed: 0 is not a number above 0")}
 	case f.requests < 0 || f.requests > maxRequests:
 		return usageError{fmt.Errorf("--requests: %d is not 0 to %d", f.requests, maxRequests)}
+	}
+	if len(f.whatIf.lists) > 0 {
+		return runWhatIf(cmd, f)
 	}
 	src, closer, err := openTrace(cmd.Context(), f)
 	if err != nil {

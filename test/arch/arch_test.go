@@ -15,7 +15,7 @@ const module = "github.com/hearsay-llm/hearsay/"
 // area may import. A path covers the packages below it; one marked with = is that
 // package alone.
 var allowed = map[string][]string{
-	"cmd/hearsay":        {"cmd/node", "proxy", "routing", "cluster", "autoscale", "state", "test/enginesim", "test/traces", "test/replay"},
+	"cmd/hearsay":        {"cmd/node", "proxy", "routing", "cluster", "autoscale", "state", "test/enginesim", "test/traces", "test/replay", "test/whatif"},
 	"cmd/node":           {"proxy", "routing", "cluster", "autoscale", "state"},
 	"proxy":              {"proxy", "routing", "state"},
 	"proxy/console":      {"routing", "state"},

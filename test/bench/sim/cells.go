@@ -17,6 +17,8 @@ type Cell struct {
 	Config
 	Seeds int // at most so many; 0: all
 	Drive func(*Cluster) map[string]float64
+	// Bisect finds the knee: the cell runs at several rates, from Config.Rate on.
+	Bisect bool
 }
 
 // Scale is how much of the matrix is run.
@@ -37,7 +39,7 @@ var rough = simnet.Link{Delay: time.Millisecond, Jitter: time.Millisecond, Loss:
 
 // Groups lists the groups in the order they are run.
 func Groups() []string {
-	return []string{"k01", "k02", "k03", "k06", "m1-agents", "m1-mooncake", "why", "m3", "scale"}
+	return []string{"k01", "k02", "k03", "k06", "m1-agents", "m1-mooncake", "why", "m3", "scale", "knee", "policies", "llmd", "hot", "k07", "k05", "k12", "learn"}
 }
 
 // Matrix is all cells of a scale.
@@ -54,6 +56,11 @@ func Matrix(s Scale) (cells []Cell) {
 	whyCells(add, pick)
 	m3Cells(add, pick)
 	scaleCells(add, pick)
+	kneeCells(add, pick)
+	policyCells(add, pick)
+	llmdCells(add, pick)
+	hotCells(add, pick)
+	learnCells(add, pick)
 	return cells
 }
 

@@ -13,7 +13,8 @@ type Record struct {
 	Router, Replica   int
 	Sent, First, Done time.Duration
 	Prompt, Cached    int
-	Predicted         int    // cached tokens expected by the pick
+	Predicted         int // cached tokens expected by the pick
+	PredictedTTFT     time.Duration
 	Reason            string // of the pick
 	Failed            string // empty: served
 	Truth             PickTruth
@@ -22,8 +23,8 @@ type Record struct {
 // TTFT is the time from sending to the first token.
 func (r *Record) TTFT() time.Duration { return r.First - r.Sent }
 
-// ask is the request as a front hands it in. Session names the request to the
-// picker's watch; the policies simulated do not look at it.
+// ask is the request as a front hands it in. Session names the request to picker.Pick,
+// which puts the client's own in its place.
 func (c *Cluster) ask(i int) *proxy.Ask {
 	it := c.work.Items[i]
 	return &proxy.Ask{Request: &it.Request, Body: it.Body, Session: strconv.Itoa(i)}
@@ -52,7 +53,7 @@ func (c *Cluster) request(i, router int, start time.Time) {
 	}
 	r.timed.changed(view)
 	p := j.Pick()
-	rec.Predicted, rec.Reason = p.MatchedTokens, p.Reason
+	rec.Predicted, rec.PredictedTTFT, rec.Reason = p.MatchedTokens, p.TTFT, p.Reason
 	replica := c.reader.byID[view.ID]
 	rec.Replica = c.places[view.ID]
 	call, err := replica.Submit(it)

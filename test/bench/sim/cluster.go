@@ -47,6 +47,7 @@ type Cluster struct {
 	onDue   func(i int)      // called when a request is due, if set
 	target  func() int       // where all requests go; -1: as drawn
 	idle    []simnet.Traffic // of every router when the replay began
+	loads   loads            // of the replicas, if sampled
 }
 
 // NewCluster starts routers and replicas and waits until every router knows every
@@ -70,7 +71,10 @@ func NewCluster(ctx context.Context, cfg Config, w *Workload) (*Cluster, error) 
 	c.ctx, c.cancel = context.WithCancel(ctx)
 	c.reader = engines{byID: map[state.ReplicaID]*Replica{}, cfg: &c.cfg}
 	for i := range cfg.Replicas {
-		r := NewReplica(state.ReplicaID(fmt.Sprintf("http://e%d:8000", i)), timing, cfg.KVTokens, cfg.BatchTokens)
+		r := NewReplica(state.ReplicaID(fmt.Sprintf("http://e%d:8000", i)), timing, cfg.KVTokens, cfg.BatchTokens, cfg.Speed)
+		if i == 0 && cfg.SlowFirst > 0 {
+			r.SetFactor(cfg.SlowFirst)
+		}
 		c.Replicas = append(c.Replicas, r)
 		c.places[r.ID] = i
 		c.reader.byID[r.ID] = r
@@ -216,9 +220,12 @@ func (c *Cluster) Run() {
 	for i := range ended {
 		ended[i] = make(chan struct{})
 	}
+	if c.cfg.Loads {
+		defer c.sampleLoads()()
+	}
 	var wg sync.WaitGroup
 	for i, it := range c.work.Items {
-		time.Sleep(time.Until(start.Add(it.At)))
+		time.Sleep(time.Until(start.Add(c.due(i))))
 		router := rng.IntN(c.cfg.Routers)
 		if c.cfg.InTurn {
 			router = i % c.cfg.Routers
@@ -238,6 +245,18 @@ func (c *Cluster) Run() {
 		})
 	}
 	wg.Wait()
+}
+
+// due is when request i is sent, after the start.
+func (c *Cluster) due(i int) time.Duration {
+	at, warm := c.work.Items[i].At, time.Duration(0)
+	if c.work.OwnWarmup {
+		if i < c.work.Warmup {
+			return at
+		}
+		warm = c.work.Items[c.work.Warmup-1].At
+	}
+	return warm + time.Duration(float64(at-warm)/c.cfg.Rate)
 }
 
 // route is the router a client finds that drew one: the next that takes requests.

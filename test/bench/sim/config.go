@@ -11,12 +11,16 @@ import (
 type Config struct {
 	Routers, Replicas int
 	Seed              uint64
-	PickSeed          uint64 // of ties between picks, and of router ids; default Seed
-	Policy            string // default ttft
-	NoSharing         bool   // as cluster.sharing: false
-	KVTokens          int    // of each engine; default 400,000
-	BatchTokens       int    // of an engine's step; default 2048
-	Profile           string // timing of the engines; default h100-70b-tp4
+	PickSeed          uint64  // of ties between picks, and of router ids; default Seed
+	Policy            string  // default ttft
+	NoSharing         bool    // as cluster.sharing: false
+	KVTokens          int     // of each engine; default 400,000
+	BatchTokens       int     // of an engine's step; default 2048
+	Profile           string  // timing of the engines; default h100-70b-tp4
+	Speed             float64 // of the engines, beside their profile's; default 1
+	SlowFirst         float64 // the first engine takes so many times as long; default 1
+	Rate              float64 // multiplies the workload's arrival rate; default 1
+	SLO               SLO     // default DefaultSLO
 	Link              simnet.Link
 
 	// What is varied to find causes.
@@ -24,6 +28,7 @@ type Config struct {
 	ReadEvery      time.Duration
 	RowsEvery      time.Duration
 	OpsEvery       time.Duration
+	HashBound      float64
 	CapacityFactor float64 // engines' figure of their cache times this; 0: the truth
 	NoLessons      bool    // routers do not teach each other speeds, bytes per token and outputs
 	NoForeign      bool    // engines do not say what runs
@@ -38,6 +43,7 @@ type Config struct {
 	Probe    int  // every so many requests, offer one to every router; 0: never
 	Delays   bool // of gossip
 	KeepDisk bool // routers save their sketch
+	Loads    bool // sample every replica's load, ten times a second
 
 	Late   int  // the last so many routers are not started at first
 	InTurn bool // requests go to the routers in turn instead of at random
@@ -58,6 +64,15 @@ func (c *Config) setDefaults() {
 	}
 	if c.BatchTokens == 0 {
 		c.BatchTokens = 2048
+	}
+	if c.Speed == 0 {
+		c.Speed = 1
+	}
+	if c.Rate == 0 {
+		c.Rate = 1
+	}
+	if c.SLO == (SLO{}) {
+		c.SLO = DefaultSLO
 	}
 	if c.Profile == "" {
 		c.Profile = "h100-70b-tp4"

@@ -16,11 +16,22 @@ type Figures struct {
 	FollowUpHit  float64 `json:"follow_up_hit"`   // the same of turns after the first; NaN-free: 0 without any
 	TTFTMean     float64 `json:"ttft_mean_s"`     //
 	TTFTP50      float64 `json:"ttft_p50_s"`      //
+	TTFTP90      float64 `json:"ttft_p90_s"`      //
 	TTFTP99      float64 `json:"ttft_p99_s"`      //
 	TPOTP99      float64 `json:"tpot_p99_ms"`     //
 	Predicted    float64 `json:"predicted_ratio"` // predicted over reported cached tokens
 	PredictErr   float64 `json:"predict_error"`   // median of |predicted-reported|/prompt
 	PredictErr90 float64 `json:"predict_error_p90"`
+
+	MetSLO     float64 `json:"met_slo"`     // share of measured requests
+	Goodput    float64 `json:"goodput_rps"` // those, per second of their arrivals
+	OutputRate float64 `json:"output_tps"`  // tokens a second, from the first one's arrival to the last one's end
+
+	// Of sampled loads: the mean over replicas, and the most loaded replica's over it.
+	InFlight       float64 `json:"in_flight"`
+	InFlightSpread float64 `json:"in_flight_spread"`
+	Queue          float64 `json:"queue"` // uncached tokens
+	QueueSpread    float64 `json:"queue_spread"`
 
 	Rate      float64 `json:"rate_rps"`
 	Virtual   float64 `json:"virtual_s"`
@@ -116,7 +127,9 @@ func (c *Cluster) Figures() Figures {
 	f.HitRate, f.Predicted = cached/prompt, predicted/max(1, cached)
 	f.FollowUpHit = followCached / max(1, followPrompt)
 	f.TTFTMean /= n
-	f.TTFTP50, f.TTFTP99, f.TPOTP99 = quantile(ttft, 0.5), quantile(ttft, 0.99), quantile(tpot, 0.99)
+	f.TTFTP50, f.TTFTP90, f.TTFTP99, f.TPOTP99 = quantile(ttft, 0.5), quantile(ttft, 0.9), quantile(ttft, 0.99), quantile(tpot, 0.99)
+	c.sloFigures(&f)
+	c.loadFigures(&f)
 	f.PredictErr, f.PredictErr90 = quantile(perr, 0.5), quantile(perr, 0.9)
 	f.RegretAvg = table.Mean(regret)
 	f.RegretP50, f.RegretP95 = quantile(regret, 0.5), quantile(regret, 0.95)

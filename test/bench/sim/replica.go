@@ -40,12 +40,12 @@ type Call struct {
 }
 
 // NewReplica returns an idle engine.
-func NewReplica(id state.ReplicaID, timing enginesim.Timing, kvTokens, batchTokens int) *Replica {
+func NewReplica(id state.ReplicaID, timing enginesim.Timing, kvTokens, batchTokens int, speed float64) *Replica {
 	d := enginesim.DefaultConfig()
 	r := &Replica{ID: id, epoch: time.Now(), blocks: d.BlockTokens, kv: kvTokens}
 	r.core = enginesim.NewCore(enginesim.CoreConfig{
 		Blocks: kvTokens / d.BlockTokens, BlockTokens: d.BlockTokens, MaxBatchedTokens: batchTokens,
-		MaxSeqs: d.MaxSeqs, Timing: timing, Speed: 1,
+		MaxSeqs: d.MaxSeqs, Timing: timing, Speed: speed,
 	})
 	r.timer = time.AfterFunc(time.Hour, r.tick)
 	r.timer.Stop()
@@ -120,6 +120,14 @@ type Truth struct {
 	Decode int // sequences past their prefill, roughly
 }
 
+// Load is what the scheduler is busy with.
+func (r *Replica) Load() enginesim.Load {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.advance()
+	return r.core.Load()
+}
+
 // Truth looks a prompt up.
 func (r *Replica) Truth(p *enginesim.Prompt) Truth {
 	r.mu.Lock()
@@ -127,7 +135,7 @@ func (r *Replica) Truth(p *enginesim.Prompt) Truth {
 	r.advance()
 	l := r.core.Load()
 	return Truth{
-		Cached: r.core.CachedPrefix(p.Hashes, len(p.Tokens)), Queue: l.WaitingUncachedTokens + l.RunningPrefillTokens,
+		Cached: r.core.CachedPrefix(p.Hashes, len(p.Tokens)), Queue: queued(l),
 		Decode: l.Running,
 	}
 }
@@ -138,6 +146,14 @@ func (r *Replica) Totals() enginesim.Totals {
 	defer r.mu.Unlock()
 	r.advance()
 	return r.core.Totals()
+}
+
+// SetFactor multiplies the time of every step that begins from now on.
+func (r *Replica) SetFactor(f float64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.advance()
+	r.core.SetFactor(f)
 }
 
 // ClearCache forgets what is cached.

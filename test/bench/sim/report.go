@@ -41,9 +41,19 @@ var (
 	colErr    = column{"prediction error", func(r *Result) float64 { return r.Figures.PredictErr }, four}
 	colErr90  = column{"p90", func(r *Result) float64 { return r.Figures.PredictErr90 }, four}
 	colCEff   = column{"C_eff ratio", func(r *Result) float64 { return r.Figures.CEff }, three}
+	colGood   = column{"goodput req/s", func(r *Result) float64 { return r.Figures.Goodput }, two}
 	colFailed = column{"failed", func(r *Result) float64 { return float64(r.Figures.Failed) }, none}
 	colCPU    = column{"CPU s", func(r *Result) float64 { return r.Figures.CPU }, one}
 )
+
+// hotColumns say how evenly replicas are loaded, and what it costs in hits.
+var hotColumns = []column{
+	{"queue max/mean", func(r *Result) float64 { return r.Figures.QueueSpread }, two},
+	{"in flight max/mean", func(r *Result) float64 { return r.Figures.InFlightSpread }, two},
+	{"in flight", func(r *Result) float64 { return r.Figures.InFlight }, one},
+	{"queue tokens", func(r *Result) float64 { return r.Figures.Queue }, none},
+	colHit, colMean, colP99, colTPOT, colFailed, colCPU,
+}
 
 // tables says which figures a group shows.
 var tables = map[string][]column{
@@ -89,6 +99,46 @@ var tables = map[string][]column{
 		colReg, colReg50, colReg95,
 		colErr, colErr90, colCEff,
 	},
+	"knee": {
+		{"knee, of its own rate", extra("knee"), three},
+		{"requests/s", extra("knee_rps"), two},
+		{"met SLO", func(r *Result) float64 { return r.Figures.MetSLO }, three},
+		colMean, colTPOT, colHit,
+	},
+	"policies": {
+		colMean, colP99, colTPOT, colGood, colHit,
+		oneOf("TTFT of the best", "of_best"), oneOf("of one router", "of_one"),
+		oneOf("TPOT p99 of the best", "tpot_of_best"), oneOf("goodput of the best", "goodput_of_best"),
+		colFailed, colCPU,
+	},
+	"llmd": {
+		{"TTFT p90 s", func(r *Result) float64 { return r.Figures.TTFTP90 }, three},
+		colMean, colTPOT, colHit,
+		{"output tokens/s", func(r *Result) float64 { return r.Figures.OutputRate }, none},
+		colFailed, colCPU,
+	},
+	"hot": hotColumns,
+	"k07": hotColumns,
+	"k05": {
+		{"in flight max/mean at the wave's end", extra("in_flight_spread"), three},
+		{"requests max/mean", extra("requests_spread"), three},
+		colMean, colP99, colFailed,
+	},
+	"k12": {
+		{"slow one's requests of a fast one's", extra("slow_share"), three},
+		colMean, colP99, colTPOT, colFailed,
+	},
+	"learn": {
+		{"1-25", extra("err_25"), three},
+		{"26-50", extra("err_50"), three},
+		{"51-100", extra("err_100"), three},
+		{"101-200", extra("err_200"), three},
+		{"201-400", extra("err_400"), three},
+		{"slowed one, first 100", extra("err_slowed_100"), three},
+		{"slowed one, later", extra("err_slowed_rest"), three},
+		{"all, later", extra("err_others_rest"), three},
+		colMean,
+	},
 	"scale": {
 		colHit, colEqual, colReg95, colBytes,
 		{"most", func(r *Result) float64 { return r.Figures.BytesMax / 1e3 }, one},
@@ -103,6 +153,11 @@ var tables = map[string][]column{
 	},
 }
 
+// oneOf is a ratio that compare notes.
+func oneOf(head, key string) column { return column{head, extra(key), two} }
+
+func two(v float64) string { return strconv.FormatFloat(v, 'f', 2, 64) }
+
 // titles of the groups' tables.
 var titles = map[string]string{
 	"k01":         "K01: 150 groups x 5 prompts, 8 replicas, requests to routers at random",
@@ -113,12 +168,21 @@ var titles = map[string]string{
 	"m1-mooncake": "M1: Mooncake conversation at 0.7 of the knee, 8 replicas of 400,000 KV tokens",
 	"why":         "Mooncake with 4 routers, one thing changed at a time (shares of prompt tokens)",
 	"m3":          "M3: one request offered to all 4 routers at one instant",
+	"knee":        "Knee: the highest rate at which 90 % of requests meet TTFT 10 s and TPOT 250 ms, one router, 8 replicas",
+	"policies":    "M2: every policy in the same cells (KV of each replica; replicas x routers)",
+	"llmd":        "llm-d's shape: 150 groups x 5 prompts, 6,000 + 1,200 tokens, answers of 1,000, 8 replicas of 307,328 KV tokens",
+	"hot":         "M10: 70 % of requests share one prefix of 4,096 tokens, 8 replicas, 4 routers",
+	"k07":         "K07: a system prompt of 6,000 tokens in every request, 16 replicas, 4 routers",
+	"k05":         "K05: 800 short requests in 100 ms, 8 idle replicas, 4 routers",
+	"k12":         "K12: one of 8 replicas takes 4 times as long, 3 routers",
+	"learn":       "Predicted TTFT: median of |predicted - observed| / observed by requests seen; then one of 8 replicas takes 4 times as long",
 	"scale":       "Routers x replicas, 1 % loss, 1-2 ms one way",
 }
 
 // Tables prints a table for every group that has results: medians over seeds, with
 // the range where there are several.
 func Tables(w io.Writer, results []Result) {
+	compare(results)
 	for _, g := range Groups() {
 		var names []string
 		by := map[string][]Result{}

@@ -98,7 +98,7 @@ func newRouter(c *Cluster, i, boot int, log zerolog.Logger) (*Router, error) {
 	}
 	var rngMu sync.Mutex
 	r.picker = &picker{r: r, next: routing.NewPicker(routing.Config{
-		PendingCredit: cfg.PendingCredit,
+		PendingCredit: cfg.PendingCredit, HashBound: cfg.HashBound,
 		Rand: func() uint64 {
 			rngMu.Lock()
 			defer rngMu.Unlock()

@@ -8,9 +8,9 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"slices"
-	"strings"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -30,6 +30,8 @@ type Result struct {
 	Workload string             `json:"workload"`
 	Size     int                `json:"size"` // of the workload: requests, or rounds of K01
 	KVTokens int                `json:"kv_tokens"`
+	Policy   string             `json:"policy"`
+	Rate     float64            `json:"rate"` // of the workload's own
 	Figures  Figures            `json:"figures"`
 	Extra    map[string]float64 `json:"extra,omitempty"` // of a case that is not a plain replay
 }
@@ -38,7 +40,8 @@ type Result struct {
 type Options struct {
 	Scale  Scale
 	Groups []string // empty: all
-	Match  string   // of a cell's name; empty: all
+	Match  string   // regular expression that finds a cell by its name; empty: all
+	First  int      // seed; default 1
 	Seeds  int      // per cell; default 3, 1 for Quick
 	Out    string   // directory of figures; empty: none are written
 	Keep   bool     // what Out holds of other cells stays, and is part of the result
@@ -56,13 +59,17 @@ func Run(t *testing.T, o Options) []Result {
 			o.Seeds = 1
 		}
 	}
+	match, err := regexp.Compile(o.Match)
+	if err != nil {
+		t.Fatal(err)
+	}
 	var todo []Cell
 	for _, g := range Groups() {
 		if len(o.Groups) > 0 && !slices.Contains(o.Groups, g) {
 			continue
 		}
 		for _, c := range Matrix(o.Scale) {
-			if c.Group == g && strings.Contains(c.Name, o.Match) {
+			if c.Group == g && match.MatchString(c.Name) {
 				todo = append(todo, c)
 			}
 		}
@@ -73,7 +80,7 @@ func Run(t *testing.T, o Options) []Result {
 		t.Fatal(err)
 	}
 	began := time.Now()
-	for seed := uint64(1); seed <= uint64(o.Seeds); seed++ {
+	for seed := uint64(max(1, o.First)); seed <= uint64(o.Seeds); seed++ {
 		for i, cell := range todo {
 			if cell.Seeds > 0 && seed > uint64(cell.Seeds) {
 				continue
@@ -82,7 +89,11 @@ func Run(t *testing.T, o Options) []Result {
 			if err != nil {
 				t.Fatal(err)
 			}
-			r, err := runCell(t, cell, seed, w)
+			run := runCell
+			if cell.Bisect {
+				run = findKnee
+			}
+			r, err := run(t, cell, seed, w)
 			if err != nil {
 				t.Errorf("%s, %s, seed %d: %v", cell.Group, cell.Name, seed, err)
 				continue
@@ -139,6 +150,7 @@ func runCell(t *testing.T, cell Cell, seed uint64, w *Workload) (r Result, err e
 			r = Result{
 				Group: cell.Group, Name: cell.Name, Seed: seed, Routers: c.cfg.Routers, Replicas: c.cfg.Replicas,
 				Sharing: !c.cfg.NoSharing, Workload: w.Name, Size: cell.Size, KVTokens: c.cfg.KVTokens,
+				Policy: c.cfg.Policy, Rate: c.cfg.Rate,
 			}
 			if cell.Drive != nil {
 				r.Extra = cell.Drive(c)

@@ -13,7 +13,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var (
 	cells  = flag.String("cells", "", "run these groups of cells instead of the laws (comma-separated), or \"all\"; see Groups")
-	match  = flag.String("match", "", "of those, cells whose name contains this")
+	match  = flag.String("match", "", "of those, cells whose name this regular expression finds")
+	first  = flag.Int("first", 1, "the first seed: with -keep, seeds can be run apart")
 	seeds  = flag.Int("seeds", 3, "seeds per cell")
 	full   = flag.Bool("full", false, "larger workloads and more routers: hours")
 	quick  = flag.Bool("quick", false, "small workloads, one seed: minutes")
@@ -27,7 +28,7 @@ func TestSim(t *testing.T) {
 	if *cells == "" {
 		return // the laws below are tests of their own
 	}
-	o := Options{Scale: Usual, Match: *match, Seeds: *seeds, Out: *out, Keep: *keep, Images: *images, Log: os.Stderr}
+	o := Options{Scale: Usual, Match: *match, First: *first, Seeds: *seeds, Out: *out, Keep: *keep, Images: *images, Log: os.Stderr}
 	if *cells != "all" {
 		o.Groups = strings.Split(*cells, ",")
 	}

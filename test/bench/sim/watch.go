@@ -56,7 +56,12 @@ func (p *picker) Pick(c *routing.Choice, req *routing.Request, v *state.View, no
 	case req.DryRun && probe != nil:
 		item = probe.item
 	case req.Session != "":
-		item, _ = strconv.Atoi(req.Session)
+		item, _ = strconv.Atoi(req.Session) // of Cluster.ask
+	}
+	if item >= 0 { // a copy: the proxy's request keeps the name for another attempt
+		own := *req
+		own.Session = cl.work.Items[item].Session
+		req = &own
 	}
 	var truths []Truth
 	if item >= 0 && (cl.cfg.Watch || req.DryRun && probe != nil) {

@@ -22,6 +22,17 @@ var works = map[string]func(seed uint64, n int) (*Workload, error){
 	"k01-new":  func(seed uint64, n int) (*Workload, error) { return groupsWork(seed, n, true, 20) },
 	"k01-fast": func(seed uint64, n int) (*Workload, error) { return groupsWork(seed, n, true, 40) },
 	"burst":    burstWork,
+	// At their own rates, which Config.Rate changes.
+	"conversation": traceWork("conversation", traces.MooncakeConversation),
+	"synthetic":    traceWork("synthetic", traces.MooncakeSynthetic),
+	"azure":        traceWork("azure", traces.AzureConversation),
+	"llmd":         llmdWork(false),
+	"llmd-new":     llmdWork(true),
+	"hot":          hotWork("hot", 0.7, 4096),
+	"universal":    hotWork("universal", 1, 6000),
+	"wave":         waveWork,
+	"unique":       uniqueWork,
+	"learn":        uniqueWork,
 	// Sessions begin at a quarter of a second's worth per replica, so that load and
 	// cache pressure per replica are alike at every size.
 	"agents-8":    scaleWork(8),
