@@ -105,6 +105,7 @@ var excludedWords = map[string]string{
 	routing.ExcludedLoading:     "says that it is not ready",
 	routing.ExcludedUnreachable: "does not answer",
 	routing.ExcludedWrongModel:  "does not serve the pool's model",
+	routing.ExcludedSaturated:   "has no room: at its cap, its queue too long or its KV cache full",
 	routing.ExcludedITL:         "one more stream would break slo.itl",
 }
 
