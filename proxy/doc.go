@@ -24,8 +24,9 @@
 // its KV over and answers (legs). Each is counted, blamed and given back for itself; one
 // that fails, or a client that leaves, ends both.
 //
-// It does not decide where a request goes (package routing), does not know who
-// the client is, and keeps no prompt, answer or key beyond the request.
+// It does not decide where a request goes (package routing), knows clients by their keys
+// alone (package gateway), which no replica ever sees, and keeps no prompt, answer or key
+// beyond the request.
 //
 // A client that closes its sending half before its answer has come counts as
 // gone: TCP cannot tell it from one that left.

@@ -110,19 +110,7 @@ func (a *admin) call(ctx context.Context, method, path string, body, out any) ([
 		return nil, fmt.Errorf("read the answer of %s: %w", a.server, err)
 	}
 	if resp.StatusCode >= 300 {
-		var e struct {
-			Error struct{ Code, Message string }
-		}
-		if json.Unmarshal(raw, &e) == nil && e.Error.Message != "" {
-			switch e.Error.Code {
-			case "unknown_url":
-				return nil, fmt.Errorf("%s is a client port: %s", a.server, wantAdmin)
-			case "not_found":
-				return nil, fmt.Errorf("%s has no such path: %s, without a path", a.server, wantAdmin)
-			}
-			return nil, errors.New(strings.Replace(e.Error.Message, "GET /v1/models lists", "'hearsay models' lists", 1))
-		}
-		return nil, fmt.Errorf("%s answered status %d: is it a hearsay admin address?", a.server, resp.StatusCode)
+		return nil, a.refused(resp.StatusCode, raw)
 	}
 	if out != nil {
 		if err := json.Unmarshal(raw, out); err != nil {
@@ -130,6 +118,23 @@ func (a *admin) call(ctx context.Context, method, path string, body, out any) ([
 		}
 	}
 	return raw, nil
+}
+
+// refused is what a router's answer says that is no success, and what to do.
+func (a *admin) refused(status int, raw []byte) error {
+	var e struct {
+		Error struct{ Code, Message string }
+	}
+	if json.Unmarshal(raw, &e) == nil && e.Error.Message != "" {
+		switch e.Error.Code {
+		case "unknown_url":
+			return fmt.Errorf("%s is a client port: %s", a.server, wantAdmin)
+		case "not_found":
+			return fmt.Errorf("%s has no such path: %s, without a path", a.server, wantAdmin)
+		}
+		return errors.New(strings.Replace(e.Error.Message, "GET /v1/models lists", "'hearsay models' lists", 1))
+	}
+	return fmt.Errorf("%s answered status %d: is it a hearsay admin address?", a.server, status)
 }
 
 // base is the server as a URL: host:port, as status prints it, will do.

@@ -66,7 +66,7 @@ router picks as well as one that knows everything.
 		commands  []*cobra.Command
 	}{
 		{"try", "Run and try:", []*cobra.Command{newServe(), newDemo(), newEngineSim(), newReplay()}},
-		{"look", "Look at a running cluster:", []*cobra.Command{newStatus(), newMembers(), newReplicas(), newModels(), newExplain(), newDiagnose()}},
+		{"look", "Look at a running cluster:", []*cobra.Command{newStatus(), newMembers(), newReplicas(), newModels(), newExplain(), newDiagnose(), newEvents()}},
 		{"change", "Change a running cluster:", []*cobra.Command{newDrain(), newUndrain(), newReplica(), newPool(), newScale(), newMember(), newLogLevel()}},
 		{"files", "Configuration and this binary:", []*cobra.Command{newConfig(), newVersion()}},
 	} {

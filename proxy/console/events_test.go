@@ -17,8 +17,7 @@ import (
 	"github.com/hearsay-llm/hearsay/test/simnet"
 )
 
-// followed runs a console in a bubble. read gives the next line of a stream of events that
-// is not empty; it ends the test when there is none.
+// followed is a console in a bubble.
 type followed struct {
 	t   *testing.T
 	n   *simnet.Net
@@ -66,6 +65,7 @@ func (x *followed) open(query string) (*http.Response, *bufio.Reader, func()) {
 	return resp, bufio.NewReader(resp.Body), func() { _ = resp.Body.Close() }
 }
 
+// line is the next line of a stream of events that is not empty.
 func line(t *testing.T, br *bufio.Reader) string {
 	t.Helper()
 	for {
@@ -83,8 +83,10 @@ func line(t *testing.T, br *bufio.Reader) string {
 func event(t *testing.T, br *bufio.Reader) (e Event) {
 	t.Helper()
 	name := line(t, br)
-	for strings.HasPrefix(name, ":") {
-		name = line(t, br)
+	for n := 0; strings.HasPrefix(name, ":"); n++ {
+		if name = line(t, br); n == 3 {
+			t.Fatal("no event comes")
+		}
 	}
 	data, ok := strings.CutPrefix(line(t, br), "data: ")
 	if err := json.Unmarshal([]byte(data), &e); err != nil || !ok || name != "event: "+e.Kind {
