@@ -38,13 +38,17 @@ func (r *router) at(path, body string, fields ...string) answer {
 // that is streamed; empty where nothing is.
 var endpoints = []struct{ path, whole, streamed, answer, events string }{
 	{"/v1/chat/completions", ask, askStream, good, role + finish + done},
-	{"/v1/messages", `{"model":"m","max_tokens":9,"messages":[{"role":"user","content":"Hi"}]}`,
-		`{"model":"m","max_tokens":9,"stream":true,"messages":[{"role":"user","content":"Hi"}]}`, good, role + finish + done},
-	{"/v1/responses", `{"model":"m","input":"Hi"}`, `{"model":"m","stream":true,"input":"Hi"}`,
+	{
+		"/v1/messages", `{"model":"m","max_tokens":9,"messages":[{"role":"user","content":"Hi"}]}`,
+		`{"model":"m","max_tokens":9,"stream":true,"messages":[{"role":"user","content":"Hi"}]}`, good, role + finish + done,
+	},
+	{
+		"/v1/responses", `{"model":"m","input":"Hi"}`, `{"model":"m","stream":true,"input":"Hi"}`,
 		`{"id":"resp_1","object":"response","status":"completed","model":"m","output":[],"usage":{"input_tokens":9,"output_tokens":3,"total_tokens":12}}`,
 		typed("response.created", `"response":{"id":"resp_1","object":"response","status":"in_progress","output":[]}`) +
 			typed("response.output_text.delta", `"item_id":"i","output_index":0,"content_index":0,"delta":"Hi"`) +
-			typed("response.completed", `"response":{"id":"resp_1","object":"response","status":"completed","output":[],"usage":{"input_tokens":9,"output_tokens":3,"total_tokens":12}}`)},
+			typed("response.completed", `"response":{"id":"resp_1","object":"response","status":"completed","output":[],"usage":{"input_tokens":9,"output_tokens":3,"total_tokens":12}}`),
+	},
 	{"/v1/embeddings", `{"model":"m","input":"Hi"}`, "", `{"object":"list","data":[{"object":"embedding","index":0,"embedding":[0.5]}],"model":"m","usage":{"prompt_tokens":9,"total_tokens":9}}`, ""},
 }
 
