@@ -25,7 +25,7 @@ func (p *Picker) lookup(c *Choice, req *Request, now time.Time) {
 }
 
 // survey fills in what candidate i is taken up with, and what its figures are.
-func (p *Picker) survey(c *Choice, i int, w *state.Weight, now time.Time) {
+func (p *Picker) survey(c *Choice, i int, spec *state.PoolSpec, w *state.Weight, now time.Time) {
 	cand := &c.Candidates[i]
 	r, t := cand.Replica, &cand.Terms
 	par := p.cal.params(r.Slot, r.Pool)
@@ -45,7 +45,7 @@ func (p *Picker) survey(c *Choice, i int, w *state.Weight, now time.Time) {
 	if b := int(r.Reading.BlockSize); b > 0 {
 		block = b
 	}
-	c.standing[i] = standing{par: par, weight: w, kvFull: r.Reading.KVUsage >= kvFull && r.Fresh(now), block: block, own: own.InFlight, inFlight: r.Others.InFlight + foreign.requests}
+	c.standing[i] = standing{par: par, weight: w, kvFull: r.Reading.KVUsage >= kvFull && r.Fresh(now), block: block, own: own.InFlight, inFlight: r.Others.InFlight + foreign.requests, limit: spec.MaxAt(r)}
 }
 
 // standing is what score needs of a candidate beside its Terms.
@@ -57,7 +57,7 @@ type standing struct {
 
 	inFlight int64 // requests of other routers and of nobody known
 	own      int64 // requests of this router
-	limit    int64 // of own, as soon as it is one; 0: none
+	limit    int64 // the replica's; once it was looked at, of own; 0: none
 }
 
 // score fills in candidate i's match and terms, which was surveyed before. All are
