@@ -340,7 +340,7 @@ func (c *Core) note(p *Pick, choice *routing.Choice) (nth uint64) {
 
 // begin picks a replica and counts the request there.
 func (j *Job) begin(v *state.View, now time.Time) (*state.Ticket, error) {
-	for {
+	for range maxRaces {
 		j.aim(v, now)
 		if err := j.choose(v, now); err != nil {
 			return nil, j.noLeg(err)
@@ -355,7 +355,12 @@ func (j *Job) begin(v *state.View, now time.Time) (*state.Ticket, error) {
 			return t, nil
 		} // another request was faster: the next pick sees it
 	}
+	j.lack, j.freed = routing.ErrSaturated, 0
+	return nil, api.Overloaded(shedSaturated, time.Second)
 }
+
+// maxRaces bounds the picks for one attempt that find their place taken meanwhile.
+const maxRaces = 64
 
 // rowsAge is the age of the oldest load that other routers sent.
 func rowsAge(v *state.View, now time.Time) time.Duration {

@@ -188,13 +188,16 @@ func (p *Picker) filter(c *Choice, req *Request, v *state.View, now time.Time) {
 		cand := &c.Candidates[i]
 		w := v.Weights.For(cand.Replica)
 		cand.Excluded = p.exclude(req, cand.Replica, w, panicking, listed, now)
-		p.survey(c, i, w, now)
+		p.survey(c, i, &req.Pool.Spec, w, now)
 	}
 	full := false
+	longest := longestQueue(&req.Pool.Spec)
 	for i := range c.Candidates {
 		p.score(c, i, req, now)
-		if c.Candidates[i].Excluded == "" && p.saturated(c, i, req, v, now) {
-			c.Candidates[i].Excluded = ExcludedSaturated
+		cand, s := &c.Candidates[i], &c.standing[i]
+		// Mostly none of it is so, which is found out here.
+		if (cand.Terms.Queue > longest || s.kvFull || s.limit > 0) && cand.Excluded == "" && p.saturated(c, i, req, v, longest, now) {
+			cand.Excluded = ExcludedSaturated
 			full = true
 		}
 	}
@@ -217,6 +220,7 @@ func (p *Picker) filter(c *Choice, req *Request, v *state.View, now time.Time) {
 		for i := range c.Candidates {
 			if c.Candidates[i].Excluded == reason {
 				c.Candidates[i].Excluded, c.Candidates[i].Despite = "", reason
+				c.standing[i].limit = 0
 			}
 		}
 	}

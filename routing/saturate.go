@@ -1,6 +1,7 @@
 package routing
 
 import (
+	"math"
 	"time"
 
 	"github.com/zeebo/xxh3"
@@ -12,16 +13,16 @@ import (
 // if it can wait: its queue is longer than its pool's requests wait, it has all the
 // requests that it or this router's part of it may have, or it has no KV space for
 // what waits in it already.
-func (p *Picker) saturated(c *Choice, i int, req *Request, v *state.View, now time.Time) bool {
-	s, spec := &c.standing[i], &req.Pool.Spec
+func (p *Picker) saturated(c *Choice, i int, req *Request, v *state.View, longest float64, now time.Time) bool {
+	s := &c.standing[i]
 	r := c.Candidates[i].Replica
-	if wait := spec.QueueWait; wait > 0 && c.Candidates[i].Terms.Queue > float64(wait)/float64(time.Millisecond) {
+	if c.Candidates[i].Terms.Queue > longest {
 		return true
 	}
 	if s.kvFull && r.Reading.Waiting > 0 {
 		return true
 	}
-	limit := spec.MaxAt(r)
+	limit := s.limit
 	if limit <= 0 {
 		return false
 	}
@@ -32,6 +33,14 @@ func (p *Picker) saturated(c *Choice, i int, req *Request, v *state.View, now ti
 	// Whoever asks to go anyway is not held to a limit.
 	s.limit = min(mine, limit-s.inFlight)
 	return s.own >= s.limit
+}
+
+// longestQueue is the queue, in ms, past which a replica of the pool is saturated.
+func longestQueue(spec *state.PoolSpec) float64 {
+	if spec.QueueWait <= 0 {
+		return math.Inf(1)
+	}
+	return float64(spec.QueueWait) / float64(time.Millisecond)
 }
 
 // goAnyway gives the saturated candidates back, where nobody else is left.
@@ -47,7 +56,7 @@ func (c *Choice) goAnyway() {
 // drained is how long it takes by estimate until the first of the saturated candidates
 // is no longer; false if there is none.
 func (c *Choice) drained(req *Request) (least time.Duration, ok bool) {
-	longest := float64(req.Pool.Spec.QueueWait) / float64(time.Millisecond)
+	longest := longestQueue(&req.Pool.Spec)
 	best := 0.0
 	for i := range c.Candidates {
 		k := &c.Candidates[i]
@@ -56,7 +65,7 @@ func (c *Choice) drained(req *Request) (least time.Duration, ok bool) {
 		}
 		t, par := &k.Terms, c.standing[i].par
 		ms := t.Queue - longest // until its queue is short enough
-		if longest <= 0 || ms <= 0 {
+		if ms <= 0 {
 			// Until one of those that run ends: each is half through on average.
 			life := t.Queue + float64(max(1, c.ExpectedOutput))*par.ITLAt(t.Decode)
 			ms = life / max(1, float64(c.standing[i].own+c.standing[i].inFlight))

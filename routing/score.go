@@ -26,7 +26,7 @@ func (p *Picker) lookup(c *Choice, req *Request, now time.Time) {
 }
 
 // survey fills in what candidate i is taken up with, and what its figures are.
-func (p *Picker) survey(c *Choice, i int, w *state.Weight, now time.Time) {
+func (p *Picker) survey(c *Choice, i int, spec *state.PoolSpec, w *state.Weight, now time.Time) {
 	cand := &c.Candidates[i]
 	r, t := cand.Replica, &cand.Terms
 	par := p.cal.params(r.Slot, r.Pool)
@@ -49,6 +49,7 @@ func (p *Picker) survey(c *Choice, i int, w *state.Weight, now time.Time) {
 	c.standing[i] = standing{
 		par: par, weight: w, kvFull: r.Reading.KVUsage >= kvFull && r.Fresh(now), block: block,
 		running: float64(own.InFlight+r.Others.InFlight) + foreign.decode + foreign.waiting, own: own.InFlight, inFlight: r.Others.InFlight + foreign.requests,
+		limit: spec.MaxAt(r),
 	}
 }
 
@@ -63,7 +64,7 @@ type standing struct {
 
 	inFlight int64 // requests of other routers and of nobody known
 	own      int64 // requests of this router
-	limit    int64 // of own, as soon as it is one; 0: none
+	limit    int64 // the replica's; once it was looked at, of own; 0: none
 }
 
 // score fills in candidate i's match and terms, which was surveyed before. All are
