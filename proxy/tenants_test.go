@@ -83,7 +83,7 @@ func TestK13TenantsOverRouters(t *testing.T) {
 		var wg sync.WaitGroup
 		var mu sync.Mutex
 		var took []time.Duration
-		refused := 0
+		var longest time.Duration // of a's
 		send := func(i int, tenant string) {
 			wg.Go(func() {
 				body := strings.Replace(ask, "Hello there", fmt.Sprint(tenant, i, long), 1)
@@ -96,8 +96,8 @@ func TestK13TenantsOverRouters(t *testing.T) {
 					took = append(took, time.Since(began))
 				case tenant == "b":
 					t.Errorf("b: %d %q", r.StatusCode, r.body)
-				case r.StatusCode == 429:
-					refused++
+				case r.StatusCode == 200:
+					longest = max(longest, time.Since(began))
 				}
 			})
 		}
@@ -113,8 +113,8 @@ func TestK13TenantsOverRouters(t *testing.T) {
 		}
 		wg.Wait()
 		stop()
-		if noisy && refused == 0 {
-			t.Error("a got all it asked for: it is no saturation")
+		if noisy && longest < 3*service {
+			t.Errorf("a waited for %v at most: it is no saturation", longest-service)
 		}
 		for i := len(rigs) - 1; i >= 0; i-- {
 			rigs[i].idle()
