@@ -79,7 +79,7 @@ func (c *Core) ExplainFor(_ context.Context, tenant, path string, body []byte) (
 	v, now := c.store.View(), c.now()
 	prefill := j.explain(v, now)
 	if err := c.picker.Pick(&j.choice, &j.req, v, now); err != nil {
-		if j.lack, _ = lackOf(err); j.lack == routing.ErrSaturated {
+		if _, j.lack = lackOf(err); j.lack == routing.ErrSaturated {
 			x.Refused = "Every replica is saturated: it would wait in the pool's queue."
 		} else {
 			x.Refused = api.AsError(j.noLeg(refusal(err))).Message

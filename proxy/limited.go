@@ -87,7 +87,7 @@ func (j *Job) choose(v *state.View, now time.Time) error {
 		j.req.Exclude = exclude(j.tried) // a sibling is better than none
 		err = c.picker.Pick(&j.choice, &j.req, v, now)
 	}
-	j.lack, j.freed = lackOf(err)
+	j.freed, j.lack = lackOf(err)
 	switch {
 	case err == nil:
 		return nil

@@ -150,13 +150,13 @@ func (j *Job) look() error {
 	return j.notUp()
 }
 
-// lackOf is the kind of a pick's error, and the wait that it estimates.
-func lackOf(err error) (kind error, wait time.Duration) {
+// lackOf is the wait that a pick's error estimates, and its kind.
+func lackOf(err error) (wait time.Duration, kind error) {
 	var e *routing.PickError
 	if !errors.As(err, &e) {
-		return nil, 0
+		return 0, nil
 	}
-	return e.Kind, e.Wait
+	return e.Wait, e.Kind
 }
 
 // errNotUp says that replicas are listed, and none has come up yet.
