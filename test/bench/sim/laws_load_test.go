@@ -37,7 +37,7 @@ func TestWaveIsSpread(t *testing.T) {
 
 // K07: a prefix that everybody has is no reason to stay together.
 func TestUniversalPrefixIsSpread(t *testing.T) {
-	r := lawCell(t, "universal", "universal", 900, Config{Routers: 4, Replicas: 16, Rate: 80, Loads: true}, nil)
+	r := lawCell(t, "universal", "universal", 1600, Config{Routers: 4, Replicas: 16, Rate: 80, Loads: true}, nil)
 	if f := &r.Figures; f.InFlightSpread > 1.3 || f.HitRate < 0.9 {
 		t.Errorf("in flight max/mean %.2f, hit rate %.3f", f.InFlightSpread, f.HitRate)
 	}
