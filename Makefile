@@ -75,6 +75,11 @@ sim: ## whole clusters in simulated time: faults, then scale: figures in test/be
 	$(GO) test -c -o bin/sim.test ./test/bench/sim
 	bin/sim.test -test.timeout 0 -test.run 'TestSim$$' $(or $(SIM),-cells all) -out test/bench/out -images docs/img
 
+.PHONY: sim-policies
+sim-policies: ## every policy on the same workloads in simulated time, their knees, hot prefixes, slow replicas (an hour or more; SIM="-cells learn -seeds 1" runs a part)
+	$(GO) test -c -o bin/sim.test ./test/bench/sim
+	bin/sim.test -test.timeout 0 -test.run 'TestSim$$' $(or $(SIM),-cells knee,policies,llmd,hot,k05,k07,k12,learn) -keep -out test/bench/out -images docs/img
+
 .PHONY: bench
 bench: ## Go benchmarks of the parts on the request path (minutes)
 	$(GO) test -run '^$$' -bench . -benchmem ./state/... ./routing/... ./proxy/...

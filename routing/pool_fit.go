@@ -176,8 +176,7 @@ func scale(d time.Duration, by float64) time.Duration {
 // speed is how many times as long a replica takes as its pool, as a logarithm: a
 // scalar filter around zero. The zero value is a replica like the others.
 type speed struct {
-	x, p      float64 // estimate and variance; p = 0: nothing observed
-	surprises int     // observations in a row that were cut short on one side: above 0 slower, below faster
+	x, p float64 // estimate and variance; p = 0: nothing observed
 }
 
 const (
@@ -194,10 +193,6 @@ const (
 	// alike is the difference, as a logarithm, below which replicas are taken for
 	// equal: a pick should not prefer one for ever by what is chance.
 	alike = 0.15
-	// changed is how many surprises in a row are a change and no chance: the estimate
-	// then starts over from where it is. Without it a replica that became four times as
-	// slow was known for that after some hundred of its own requests.
-	changed = 3
 	// maxSpeed bounds the factor: a hundred times.
 	maxSpeed = 4.6
 )
@@ -214,31 +209,9 @@ func (s *speed) observe(y, guess, noise float64) {
 	v := s.p + rel*rel
 	e := math.Log(max(y, 1e-3)/max(guess, 1e-3)) - s.x
 	limit := huber * math.Sqrt(v)
-	if s.surprised(e, limit) {
-		s.p = priorSpeedVar
-		v = s.p + rel*rel
-		limit = huber * math.Sqrt(v)
-	}
 	k := s.p / v
 	s.set((s.x + k*max(-limit, min(limit, e))) * speedReturn)
 	s.p *= 1 - k
-}
-
-// surprised counts an innovation and reports whether it and those before it are a change.
-func (s *speed) surprised(e, limit float64) bool {
-	switch {
-	case e > limit:
-		s.surprises = max(0, s.surprises) + 1
-	case e < -limit:
-		s.surprises = min(0, s.surprises) - 1
-	default:
-		s.surprises = 0
-	}
-	if s.surprises < changed && s.surprises > -changed {
-		return false
-	}
-	s.surprises = 0
-	return true
 }
 
 // factor is what the pool's times are multiplied with: 1 unless the difference

@@ -38,8 +38,16 @@ var lan = simnet.Link{Delay: 200 * time.Microsecond, Jitter: 200 * time.Microsec
 var rough = simnet.Link{Delay: time.Millisecond, Jitter: time.Millisecond, Loss: 0.01}
 
 // Groups lists the groups in the order they are run.
-func Groups() []string {
-	return []string{"k01", "k02", "k03", "k06", "m1-agents", "m1-mooncake", "why", "m3", "scale", "knee", "policies", "llmd", "hot", "k07", "k05", "k12", "learn"}
+func Groups() []string { return append(RouterGroups(), PolicyGroups()...) }
+
+// RouterGroups are about routers beside each other.
+func RouterGroups() []string {
+	return []string{"k01", "k02", "k03", "k06", "m1-agents", "m1-mooncake", "why", "m3", "scale"}
+}
+
+// PolicyGroups are about policies beside each other, and what the default one bears.
+func PolicyGroups() []string {
+	return []string{"knee", "policies", "llmd", "hot", "k07", "k05", "k12", "learn"}
 }
 
 // Matrix is all cells of a scale.

@@ -61,7 +61,7 @@ func hotCells(add adder, pick picked) {
 		for _, rate := range x.rates[:pick(2, 5, 5)] {
 			for _, p := range []string{routing.TTFT, routing.PrefixHash, routing.Hybrid, routing.CacheAware, routing.LeastOutstanding, sticky} {
 				c := Cell{
-					Group: x.group, Name: fmt.Sprintf("%g/s, %s", rate, p), Work: x.work, Size: max(200, int(rate)*pick(10, 25, 60)), Seeds: pick(1, 3, 3),
+					Group: x.group, Name: fmt.Sprintf("%g/s, %s", rate, p), Work: x.work, Size: max(200, int(rate)*pick(20, 40, 100)), Seeds: pick(1, 3, 3),
 					Config: Config{Routers: 4, Replicas: x.replicas, Rate: rate, Loads: true},
 				}
 				policyOf(&c.Config, p)

@@ -64,7 +64,7 @@ func policyCells(add adder, pick picked) {
 		for i := range w.kv {
 			for _, share := range shares {
 				seeds := pick(1, 3, 3)
-				if i != 1 {
+				if i != 1 || w.work != "conversation" {
 					seeds = pick(0, 1, 3)
 				}
 				if seeds == 0 || i != 1 && share != 0.7 && pick(0, 0, 1) == 0 {

@@ -82,7 +82,7 @@ func twoParts(at time.Duration, system uint64, systemTokens int, question uint64
 }
 
 // hotWork is n requests, one a second by Poisson, of which a share begins with one
-// prefix and the others with one of 64; a fifth warms the caches.
+// prefix and the others with one of 64; half of them spread it as far as the load asks for.
 func hotWork(name string, share float64, prefix int) func(uint64, int) (*Workload, error) {
 	return func(seed uint64, n int) (*Workload, error) {
 		src, err := traces.HotPrefix(traces.HotPrefixConfig{
@@ -91,7 +91,7 @@ func hotWork(name string, share float64, prefix int) func(uint64, int) (*Workloa
 		if err != nil {
 			return nil, err
 		}
-		return NewWorkload(name, src, n/5)
+		return NewWorkload(name, src, n/2)
 	}
 }
 

@@ -12,7 +12,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var (
-	cells  = flag.String("cells", "", "run these groups of cells instead of the laws (comma-separated), or \"all\"; see Groups")
+	cells  = flag.String("cells", "", "run these groups of cells instead of the laws (comma-separated), or \"all\" for those about routers, or \"every\"; see Groups")
 	match  = flag.String("match", "", "of those, cells whose name this regular expression finds")
 	first  = flag.Int("first", 1, "the first seed: with -keep, seeds can be run apart")
 	seeds  = flag.Int("seeds", 3, "seeds per cell")
@@ -29,7 +29,11 @@ func TestSim(t *testing.T) {
 		return // the laws below are tests of their own
 	}
 	o := Options{Scale: Usual, Match: *match, First: *first, Seeds: *seeds, Out: *out, Keep: *keep, Images: *images, Log: os.Stderr}
-	if *cells != "all" {
+	switch *cells {
+	case "all":
+		o.Groups = RouterGroups()
+	case "every":
+	default:
 		o.Groups = strings.Split(*cells, ",")
 	}
 	switch {
