@@ -301,14 +301,13 @@ func TestC74Priority(t *testing.T) {
 		}
 		mu.Lock()
 		during := len(batch)
-		mu.Unlock()
 		if longest > 2*service+200*time.Millisecond {
 			t.Errorf("interactive work took up to %v", longest)
 		}
+		mu.Unlock()
 		time.Sleep(5 * time.Second) // what waits now is gone
-		began = time.Now()
 		mu.Lock()
-		batch = nil
+		began, batch = time.Now(), nil
 		mu.Unlock()
 		for range 20 {
 			low()
