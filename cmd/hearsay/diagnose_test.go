@@ -315,14 +315,6 @@ func TestFindingsThatGoTogether(t *testing.T) {
 	w.store.Wait("chat", 7, 700)
 	f("and others wait at the router", w, balance.DecodeBound)
 
-	w = newWard(t, 2)
-	w.silent[1] = true
-	w.run(time.Minute, nil)
-	f("one is unreachable", w, balance.Healthy)
-	if d := w.diagnose().Findings[0]; !strings.Contains(d.Text, "others take none") {
-		t.Errorf("of an unreachable replica it says %q", d.Text)
-	}
-
 	w = newWard(t, 2) // prompts that part as early, but most tokens are found
 	w.run(time.Minute, func(int) { w.prompts(2, 0.8) })
 	w.partings = agents(37*time.Second, text("Rule %d: answer %d briefly. ", 200))
