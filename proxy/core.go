@@ -133,6 +133,7 @@ type Core struct {
 	noUsage  urlSet // replicas that refuse to be asked for usage
 	limited  limited
 	queues   queues
+	panicked func(p any) // hears of a panic that ended a request that waits
 }
 
 func newCore(cfg CoreConfig, picks int, m *metrics) *Core {
@@ -147,6 +148,7 @@ func newCore(cfg CoreConfig, picks int, m *metrics) *Core {
 	if cfg.Prompts {
 		c.prompts = &prompts{pools: map[string]*keptBodies{}}
 	}
+	c.panicked = func(any) { m.panics.Inc() }
 	return c
 }
 

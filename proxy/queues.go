@@ -202,6 +202,8 @@ func (j *Job) waitsFor() (wait time.Duration, held bool) {
 type place struct {
 	queue.Entry
 	job   *Job
+	core  *Core
+	queue *poolQueue
 	since time.Time // it waits, in another place before this one too
 	began time.Time
 	until time.Time
@@ -215,7 +217,7 @@ type place struct {
 // wait puts a job into its pool's queue. The error is what a queue that is full answers.
 func (j *Job) wait(most time.Duration, held bool, now time.Time) (*place, error) {
 	c, q, spec := j.core, j.queue, &j.pool.Spec
-	p := &place{job: j, since: now.Add(-j.queued), began: now, until: now.Add(most), held: held, Entry: queue.Entry{
+	p := &place{job: j, core: c, queue: q, since: now.Add(-j.queued), began: now, until: now.Add(most), held: held, Entry: queue.Entry{
 		Band: j.claim.band, Tenant: j.req.Tenant, Weight: j.claim.weight, Bytes: j.claim.bytes,
 		Tokens: j.uncached(), Class: j.class(),
 	}}
@@ -242,11 +244,11 @@ func bytesOr(n int64) int64 {
 	return n
 }
 
-// count counts the place in or out.
+// count counts the place in or out. It leaves the job alone: whoever displaces a place
+// counts it out when its owner may have given the job back.
 func (p *place) count(n int64) {
-	j := p.job
-	j.core.store.Wait(j.queue.pool, n, n*p.Tokens)
-	j.queue.depth[p.Band].Add(float64(n))
+	p.core.store.Wait(p.queue.pool, n, n*p.Tokens)
+	p.queue.depth[p.Band].Add(float64(n))
 }
 
 // uncached is the prompt tokens that the latest pick's best holder would have to
@@ -289,10 +291,19 @@ func (c *Core) pump(q *poolQueue) {
 	}
 }
 
-// offer picks for a request that waits.
-func offer(e *queue.Entry) queue.Verdict {
+// offer picks for a request that waits. A panic ends that request, neither the one
+// whose goroutine pumps nor the loop that looks after the queues.
+func offer(e *queue.Entry) (v queue.Verdict) {
 	p := e.Value.(*place)
 	j := p.job
+	defer func() {
+		if x := recover(); x != nil {
+			p.core.panicked(x)
+			p.replica, p.err = nil, api.Internal()
+			p.count(-1)
+			v = queue.Failed
+		}
+	}()
 	j.queued = max(1, time.Since(p.since))
 	r, err := j.next(false)
 	switch {
@@ -314,7 +325,7 @@ func offer(e *queue.Entry) queue.Verdict {
 // leave gives the place up. It reports false where the job has been served, or
 // refused, by then.
 func (p *place) leave() bool {
-	if !p.job.queue.Leave(&p.Entry) {
+	if !p.queue.Leave(&p.Entry) {
 		return false
 	}
 	p.count(-1)

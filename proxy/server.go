@@ -79,6 +79,7 @@ func New(cfg Config) (*Server, error) {
 		s.metrics.know(&p.Spec)
 	}
 	s.core = newCore(cfg.Core, s.limits.Picks, s.metrics)
+	s.core.panicked = s.panicked
 	s.up = newConnPools(&s.cfg)
 	s.http = &fasthttp.Server{
 		Handler:        s.handle,

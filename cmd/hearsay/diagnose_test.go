@@ -307,6 +307,14 @@ func TestFindingsThatGoTogether(t *testing.T) {
 	w.run(20*time.Second, nil)
 	f("as many as engines run at a time", w, balance.DecodeBound)
 
+	w = newWard(t, 2, func(s *state.PoolSpec) { s.MaxInFlight = 2 })
+	w.stream(0, 2)
+	w.stream(1, 2)
+	w.run(20*time.Second, nil)
+	f("as many as they may have", w, balance.Healthy)
+	w.store.Wait("chat", 7, 700)
+	f("and others wait at the router", w, balance.DecodeBound)
+
 	w = newWard(t, 2) // prompts that part as early, but most tokens are found
 	w.run(time.Minute, func(int) { w.prompts(2, 0.8) })
 	w.partings = agents(37*time.Second, text("Rule %d: answer %d briefly. ", 200))

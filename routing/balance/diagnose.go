@@ -255,8 +255,13 @@ func (d *diagnosis) coldAdapter() {
 
 func (d *diagnosis) healthy() Finding {
 	var running int64
+	away := 0
 	for _, x := range d.all {
 		running += x.r.Load().InFlight
+		switch x.is {
+		case state.Ejected, state.HalfOpen, state.Unreachable, state.WrongModel:
+			away++
+		}
 	}
 	f := Finding{
 		Class: Healthy, Owner: OwnerNone, Text: "Nothing is wrong that can be seen here.", Next: "nothing",
@@ -269,6 +274,10 @@ func (d *diagnosis) healthy() Finding {
 	}
 	if d.b.Picks > 0 {
 		f.Evidence = append(f.Evidence, Figure{"prompt tokens held somewhere", 100 * d.b.Sharing, "%"})
+	}
+	if away > 0 {
+		f.Text, f.Next = "Nothing is wrong with the replicas that take requests; others take none.", "hearsay replicas says what is wrong with those"
+		f.Evidence = append(f.Evidence, Figure{"ejected, unreachable or of another model", float64(away), ""})
 	}
 	return f
 }

@@ -92,6 +92,7 @@ func (d *diagnosis) bound() {
 		rd := &x.r.Reading
 		return x.fresh && rd.Waiting >= 1 && rd.KVUsage < kvFullForPicks && x.w.Concurrency > 0 && rd.Running >= nearLimit*x.w.Concurrency
 	})
+	running, places := d.places()
 	switch {
 	case itl >= nearITL*limit:
 		d.add(DecodeBound, OwnerScale, nil, "So many streams run that the time between tokens is at the pool's objective.",
@@ -103,6 +104,12 @@ func (d *diagnosis) bound() {
 			Figure{"running at a replica", middle(full, func(x *look) float64 { return x.r.Reading.Running }), "requests"},
 			Figure{"waiting at a replica", middle(full, func(x *look) float64 { return x.r.Reading.Waiting }), "requests"},
 			Figure{"requests from which others wait", middle(full, func(x *look) float64 { return x.w.Concurrency }), ""},
+			Figure{"time between tokens", itl, "ms"})
+	case queue < d.long/2 && d.Waiting.Requests > 0 && places > 0 && running >= mostOf*places:
+		d.add(DecodeBound, OwnerScale, nil, "The replicas have as many requests as queue.max_inflight allows, and others wait at the routers.",
+			"raise queue.max_inflight while the time between tokens allows it; else add replicas",
+			Figure{"waiting at the routers", float64(d.Waiting.Requests), "requests"},
+			Figure{"in flight", running, "requests"}, Figure{"allowed", places, "requests"},
 			Figure{"time between tokens", itl, "ms"})
 	case queue >= d.long/2 && itl < limit/2 && kv < kvFullForPicks:
 		next := "add replicas; a higher share of prompts found in caches would do as well (hearsay_sharing_ratio)"
@@ -117,6 +124,20 @@ func (d *diagnosis) bound() {
 		}
 		d.add(PrefillBound, OwnerScale, nil, "Requests wait for prefill, while streams have room.", next, figures...)
 	}
+}
+
+// places is how many requests the replicas in traffic have, and may have; 0, 0 where any
+// of them may have any number.
+func (d *diagnosis) places() (running, most float64) {
+	for _, x := range d.traffic {
+		limit := d.Pool.Spec.MaxAt(x.r)
+		if limit <= 0 {
+			return 0, 0
+		}
+		running += float64(x.r.Load().InFlight)
+		most += float64(limit)
+	}
+	return running, most
 }
 
 const (

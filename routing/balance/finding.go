@@ -60,6 +60,8 @@ type Evidence struct {
 	ITL func(r *state.ReplicaView, streams float64) float64
 	// Partings says where the latest prompts part.
 	Partings []prefix.Parting
+	// Waiting is what waits at all routers for a replica of the pool.
+	Waiting state.Backlog
 	// StartUp is how long a replica takes to start.
 	StartUp time.Duration
 	Now     time.Time
