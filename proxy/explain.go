@@ -79,11 +79,18 @@ func (c *Core) ExplainFor(_ context.Context, tenant, path string, body []byte) (
 	v, now := c.store.View(), c.now()
 	prefill := j.explain(v, now)
 	if err := c.picker.Pick(&j.choice, &j.req, v, now); err != nil {
-		if _, j.lack = lackOf(err); j.lack == routing.ErrSaturated {
+		_, j.lack = lackOf(err)
+		switch wait, held := j.waitsFor(); {
+		case j.lack == routing.ErrSaturated:
 			x.Refused = "Every replica is saturated: it would wait in the pool's queue."
-		} else {
+		case held && wait > 0:
+			x.Refused = waitsForFirst(wait)
+		default:
 			x.Refused = api.AsError(j.noLeg(refusal(err))).Message
 		}
+	} else if j.notUp() != nil {
+		wait, _ := j.waitsFor()
+		x.Refused = waitsForFirst(wait)
 	} else {
 		x.Prefill = prefill()
 		x.Replica, x.Policy, x.Reason = j.choice.Replica.ID, j.choice.Policy, j.choice.Reason
@@ -91,4 +98,9 @@ func (c *Core) ExplainFor(_ context.Context, tenant, path string, body []byte) (
 	}
 	x.Candidates = appendCandidates(nil, &j.choice)
 	return x, nil
+}
+
+// waitsForFirst says that a request would be held.
+func waitsForFirst(wait time.Duration) string {
+	return "No replica is up: it would wait for a first one, " + wait.String() + " at most."
 }

@@ -373,6 +373,10 @@ func TestHold(t *testing.T) {
 		g := newRig(t, w, handlers(slow(time.Second)), capped(0, func(s *poolSpec) { s.QueueHold = 30 * time.Second }))
 		list := []state.Replica{g.store.View().Pools[0].Replicas[0].Replica}
 		g.store.SetReplicas(state.SourceStatic, "chat", nil)
+		x, err := g.srv.Core().Explain(t.Context(), "/v1/chat/completions", []byte(ask))
+		if want := "No replica is up: it would wait for a first one, 30s at most."; err != nil || x.Refused != want {
+			t.Errorf("explained as %q, %v", x.Refused, err)
+		}
 		began := time.Now()
 		r := g.chat(ask)
 		if took := time.Since(began); r.StatusCode != 503 || took < 30*time.Second || took > 31*time.Second || r.Header.Get("Retry-After") == "" || !strings.Contains(r.body, `"no_replica"`) {

@@ -24,6 +24,9 @@ const (
 	ConnectorMooncake = "mooncake"
 )
 
+// DryRun is the actuator that starts and stops nothing.
+const DryRun = "dry_run"
+
 // DefaultBootstrapPort is where SGLang's and Mooncake's prefill engines listen for
 // those that decode, unless they are told otherwise.
 const DefaultBootstrapPort = 8998

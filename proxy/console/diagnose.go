@@ -36,7 +36,7 @@ func Diagnose(v *state.View, p *state.PoolView, speed func(state.ReplicaID) Spee
 		Pool: name, Policy: p.Spec.Policy, Effective: routing.Effective(p.Spec.Policy, b), Sharing: sharing(&b), Hot: hotOf(&b),
 	}
 	d.Findings = balance.Diagnose(&balance.Evidence{
-		Pool: p, Weights: v.Weights, Partings: partings, Waiting: v.Backlog(p), StartUp: balance.StartUp(v.Facts, name), Now: now,
+		Pool: p, Weights: v.Weights, Partings: partings, Waiting: v.Backlog(p), StartUp: balance.StartUp(v.Facts, &p.Spec), Now: now,
 		ITL: func(r *state.ReplicaView, streams float64) float64 {
 			s := speed(r.ID)
 			return s.ITLMS + s.ITLPerStream*max(0, streams-1)

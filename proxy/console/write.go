@@ -91,9 +91,9 @@ func (s *Server) setTarget(w http.ResponseWriter, r *http.Request) {
 			Reason: "set by an operator", By: state.ByOperator, At: time.Now().UTC(),
 		}
 		index, behind, err := s.write.Commit(r.Context(), c)
-		if err == nil && pool.Spec.ScaleActuator == dryRun {
+		if err == nil && pool.Spec.ScaleActuator == state.DryRun {
 			respond(w, http.StatusOK, Done{Index: index, Behind: behind, Message: fmt.Sprintf(
-				"pool %s: target %d, held until --release. Its actuator is %s: the target is recorded, nothing is started or stopped", name, *req.To, dryRun)})
+				"pool %s: target %d, held until --release. Its actuator is %s: the target is recorded, nothing is started or stopped", name, *req.To, state.DryRun)})
 			return
 		}
 		s.done(w, index, behind, err)
@@ -104,9 +104,6 @@ func (s *Server) setTarget(w http.ResponseWriter, r *http.Request) {
 func unchanged(w http.ResponseWriter, v *state.View, so string) {
 	respond(w, http.StatusOK, Done{Index: v.Facts.Index, Message: so + ": nothing changed"})
 }
-
-// dryRun is the actuator that does nothing.
-const dryRun = "dry_run"
 
 // failed reports that a target was given up: setting it again is a new try.
 func failed(d *state.Decision) bool { return d != nil && d.Outcome == state.OutcomeFailed }

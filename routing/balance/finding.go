@@ -72,11 +72,14 @@ type Evidence struct {
 const DefaultStartUp = time.Minute
 
 // StartUp is how long the pool's last start of replicas took, by the committed
-// decisions; DefaultStartUp if there was none.
-func StartUp(f *state.Facts, pool string) time.Duration {
+// decisions; DefaultStartUp if there was none, or all that are started are on paper.
+func StartUp(f *state.Facts, spec *state.PoolSpec) time.Duration {
+	if spec.ScaleActuator == "" || spec.ScaleActuator == state.DryRun {
+		return DefaultStartUp
+	}
 	for i := len(f.Decisions) - 1; i >= 0; i-- {
 		d := &f.Decisions[i]
-		if took := d.DoneAt.Sub(d.At); d.Pool == pool && d.To > d.From && d.Outcome == state.OutcomeDone && took > 0 {
+		if took := d.DoneAt.Sub(d.At); d.Pool == spec.Name && d.To > d.From && d.Outcome == state.OutcomeDone && took > 0 {
 			return took
 		}
 	}
