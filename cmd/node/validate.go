@@ -5,12 +5,8 @@ import (
 	"fmt"
 	"io/fs"
 	"net"
-	"net/netip"
-	"net/url"
 	"reflect"
-	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -130,37 +126,6 @@ func (c *Config) here(v *faults, environ []string) {
 			v.add(fmt.Sprintf("pools[%d].api_key_env", i), "%s is not set in the environment: it holds the engines' API key", name)
 		}
 	}
-}
-
-// ports reports listen addresses that take each other's port. The mesh is on the
-// port after the cluster's.
-func (f *faults) ports(c *Config) {
-	type taken struct{ key, host string }
-	used := map[int]taken{}
-	use := func(key, addr string, next int) {
-		host, port, err := net.SplitHostPort(addr)
-		if err != nil {
-			return
-		}
-		n, err := strconv.Atoi(port)
-		if err != nil || n == 0 {
-			return
-		}
-		other, ok := used[n+next]
-		if ok && (host == other.host || unspecified(host) || unspecified(other.host)) {
-			f.between(key, other.key, "port %d is %s's too", n+next, other.key)
-		}
-		used[n+next] = taken{key, host}
-	}
-	use("listen.api", c.Listen.API, 0)
-	use("listen.admin", c.Listen.Admin, 0)
-	use("listen.cluster", c.Listen.Cluster, 0)
-	use("listen.cluster (the mesh, on the next port)", c.Listen.Cluster, 1)
-}
-
-func unspecified(host string) bool {
-	ip, err := netip.ParseAddr(host)
-	return host == "" || err == nil && ip.IsUnspecified()
 }
 
 // validate judges one pool by itself.
@@ -332,94 +297,8 @@ func (c *Config) unique(v *faults) {
 	}
 }
 
-func (f *faults) addr(key, s string) {
-	_, port, err := net.SplitHostPort(s)
-	if err != nil {
-		hint := ""
-		if n, err := strconv.Atoi(s); err == nil {
-			if n >= 0 && n <= 65535 {
-				if hint = ": write :" + s; key != "listen.api" {
-					hint = ": write 127.0.0.1:" + s // beyond loopback they need a secret
-				}
-			}
-		} else if ip, err := netip.ParseAddr(s); err == nil || hostName.MatchString(s) {
-			if err == nil {
-				s = ip.String()
-			}
-			hint = ": write " + net.JoinHostPort(s, usualPort(key))
-		}
-		f.add(key, "%q is not host:port%s", s, hint)
-		return
-	}
-	if n, err := strconv.Atoi(port); err != nil || n < 0 || n > 65535 {
-		f.add(key, "%q has no port from 0 to 65535", s)
-	}
-}
-
-// hostName is what a host may be called, where the port was left out.
-var hostName = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?$`)
-
-// usualPort is an address's port where nothing else was chosen.
-func usualPort(key string) string {
-	switch key {
-	case "listen.api":
-		return "8080"
-	case "listen.admin":
-		return "8081"
-	}
-	return "7946"
-}
-
 func (f *faults) oneOf(key, s string, names []string) {
 	if !slices.Contains(names, s) {
 		f.add(key, "%q is unknown: use %s", s, strings.Join(names, ", "))
 	}
-}
-
-// beyond reports whether an address is reached from elsewhere; one that is none is
-// told of otherwise.
-func beyond(addr string) bool {
-	_, _, err := net.SplitHostPort(addr)
-	return err == nil && !loopback(addr)
-}
-
-// loopback reports whether an address to listen on is only reachable from this
-// host.
-func loopback(addr string) bool {
-	host, _, err := net.SplitHostPort(addr)
-	if err != nil {
-		return false
-	}
-	if host == "localhost" {
-		return true
-	}
-	ip, err := netip.ParseAddr(host)
-	return err == nil && ip.IsLoopback()
-}
-
-// NormalURL checks a replica's URL and gives the one form it is known by:
-// scheme and host in lower case, the port written out, no path, no slash.
-func NormalURL(s string) (string, error) {
-	u, err := url.Parse(strings.TrimSpace(s))
-	if err != nil || u.Hostname() == "" {
-		return "", fmt.Errorf("%q is not a URL such as http://10.0.0.1:8000", s)
-	}
-	scheme := strings.ToLower(u.Scheme)
-	port := u.Port()
-	switch scheme {
-	case "http":
-		if port == "" {
-			port = "80"
-		}
-	case "https":
-		if port == "" {
-			port = "443"
-		}
-	default:
-		return "", fmt.Errorf("%q: the scheme must be http or https", s)
-	}
-	if u.User != nil || u.RawQuery != "" || u.Fragment != "" || strings.Trim(u.Path, "/") != "" {
-		return "", fmt.Errorf("%q: give only scheme, host and port", s)
-	}
-	return scheme + "://" + net.JoinHostPort(strings.ToLower(u.Hostname()), port), nil
 }
