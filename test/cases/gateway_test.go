@@ -64,18 +64,22 @@ func TestC44PlacesComeBack(t *testing.T) {
 	const most = 4
 	e := newEngine(t, nil)
 	p := pool(e)
-	p.Timeouts.FirstByte, p.Timeouts.Idle = 400*time.Millisecond, 400*time.Millisecond
+	p.Timeouts.FirstByte, p.Timeouts.Idle = 1500*time.Millisecond, 1500*time.Millisecond
 	p.Breaker = node.BreakerConfig{Failures: 100000}
 	p.Retry.Attempts = 1
 	gone := newEngine(t, nil)
 	gone.vanish()
 	q := pool(gone)
 	q.Name, q.Model, q.Aliases, q.Breaker = "q", "gone", nil, p.Breaker
+	held := newEngine(t, nil) // its answers wait for the test
+	held.model = "held"
+	h := pool(held)
+	h.Name, h.Model, h.Aliases = "h", "held", nil
 	routers := start(t, setup{routers: 2, node: func(c *node.Config) {
 		k := keyed("batch", keyA)
 		k.MaxParallel = most
 		c.Gateway = node.GatewayConfig{RequireKey: true, Keys: []node.KeyConfig{k, keyed("free", keyB)}}
-	}}, p, q)
+	}}, p, q, h)
 	r := routers[0]
 	inUse := func(r *router) float64 { return r.metric("hearsay_key_inflight", `key="batch"`) }
 	idle := func(name string) {
@@ -152,15 +156,15 @@ func TestC44PlacesComeBack(t *testing.T) {
 
 	// The last ones run at once; one more is told which limit it is.
 	for _, x := range endpoints {
-		body := x.whole
-		e.forget()
+		body := strings.Replace(x.whole, `"m"`, `"held"`, 1)
+		held.forget()
 		release := make(chan struct{})
-		e.becomes(func(g *got) bool { <-release; return g.write(reply(200, x.answer)) })
+		held.becomes(func(g *got) bool { <-release; return g.write(reply(200, x.answer)) })
 		done := make(chan answer, most)
 		for range most {
 			go func() { done <- r.at(x.path, body, bearer(keyA)) }()
 		}
-		until(t, "all of them run", func() bool { return len(e.requests()) == most })
+		until(t, "all of them run", func() bool { return len(held.requests()) == most })
 		if n := inUse(r); n != most {
 			t.Errorf("%s: %v in use", x.path, n)
 		}
@@ -190,7 +194,7 @@ func TestC44PlacesComeBack(t *testing.T) {
 	if n := r.metric("hearsay_panics_total"); n != 0 {
 		t.Errorf("%v panics", n)
 	}
-	settled(t, routers, e)
+	settled(t, routers, e, held)
 }
 
 // A client that asks again the moment it has the end of its stream is not too early.

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hearsay-llm/hearsay/cmd/node"
 	"github.com/hearsay-llm/hearsay/state"
 	"github.com/hearsay-llm/hearsay/test/enginesim"
 	"github.com/hearsay-llm/hearsay/test/harness"
@@ -20,7 +21,7 @@ func TestBusyEngineMissesItsReadings(t *testing.T) {
 	f := func(name string, engines int, body func(t *testing.T, b *harness.Bubble, busy *harness.Engine)) {
 		t.Helper()
 		t.Run(name, func(t *testing.T) {
-			harness.InBubble(t, harness.BubbleConfig{Routers: 2, Engines: engines, Delay: time.Millisecond}, func(t *testing.T, b *harness.Bubble) {
+			harness.InBubble(t, harness.BubbleConfig{Routers: 2, Engines: engines, Delay: time.Millisecond, PoolFile: patient}, func(t *testing.T, b *harness.Bubble) {
 				running := map[state.ReplicaID]*harness.Stream{}
 				for i := 0; len(running) < engines; i++ {
 					s := b.Open(i%2, streamed(chat("Be long.", words(fmt.Sprint("run", i), 20), 100000)).Body())
@@ -99,6 +100,9 @@ func TestBusyEngineMissesItsReadings(t *testing.T) {
 		}
 	})
 }
+
+// patient has requests wait for longer than the longest prompt takes.
+func patient(p *node.PoolConfig) { p.Queue.MaxWait = 2 * time.Minute }
 
 // One that loads says so: it is not ready, and not dead.
 func TestLoadingEngine(t *testing.T) {
