@@ -62,7 +62,7 @@ e2e-clients: build ## the openai libraries for Python and Node, and curl, and An
 	$(GO) run ./test/clients -bin $(BIN)
 
 .PHONY: e2e-engines
-e2e-engines: build ## real llama.cpp and vLLM on this machine's CPU behind routers; installs some 8 GB below bin/engines (an hour or more)
+e2e-engines: build ## real llama.cpp and vLLM on this machine's CPU behind routers; installs some 8 GB below bin/engines (some 20 minutes on 2 idle cores, an hour beside other work)
 	$(GO) run ./test/engines -bin $(BIN)
 
 .PHONY: chaos
