@@ -140,10 +140,10 @@ func (p *connPool) learn(c *upConn) {
 	now := time.Now()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if c.streamed && c.idled < soon {
-		p.hasty.seen(now)
-	}
-	if c.idled >= minKeep {
+	switch {
+	case c.streamed && c.idled < soon:
+		p.hasty.seen(now) // which says nothing of how long it keeps others
+	case c.idled >= minKeep:
 		p.keep, p.learned = min(p.keep, c.idled/2), now
 	}
 }

@@ -272,6 +272,16 @@ func (r *router) chat(body string, fields ...string) answer {
 	return s.rest()
 }
 
+// again asks on the connection of an answer that was read to its end: the router has
+// finished with that one before it reads this request.
+func (s *stream) again(body string, fields ...string) answer {
+	s.t.Helper()
+	s.resp = nil
+	_, err := io.WriteString(s.conn, post(body, fields...))
+	must(s.t, err)
+	return s.rest()
+}
+
 // brokenOff checks that an answer broke off behind what came of it: with an error
 // event at most, and never as if it were whole.
 func (a answer) brokenOff(t *testing.T, name, came string) {
