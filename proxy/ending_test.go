@@ -14,7 +14,8 @@ const (
 	errorEvent = `data: {"error":{"message":"EngineCore died","type":"InternalServerError","code":500}}` + "\n\n"
 )
 
-// then answers and does something to the connection that ends it.
+// then answers and does something to the connection that ends it. A reset is for
+// bubbles: what was not read when it comes is lost, and in real time nobody knows.
 func then(answer string, end func(*engine, *incoming)) func(*engine, *incoming) bool {
 	return func(e *engine, in *incoming) bool {
 		_ = in.write(answer)
@@ -50,7 +51,7 @@ func TestStreamIsWholeAtItsLastEvent(t *testing.T) {
 				if r.body != role+word+finish+done || r.err != nil {
 					t.Errorf("%s: got %q, %v", name, r.body, r.err)
 				}
-				if d := time.Since(began); d > 3*time.Second {
+				if d := time.Since(began); g.timed() && d > 3*time.Second {
 					t.Errorf("%s: took %v", name, d)
 				}
 				until(t, "in-flight back to 0", func() bool { return g.inFlight() == 0 })
@@ -61,7 +62,9 @@ func TestStreamIsWholeAtItsLastEvent(t *testing.T) {
 			}
 		}
 		f("FIN", nil)
-		f("reset", reset)
+		if _, ok := w.(sim); ok {
+			f("reset", reset)
+		}
 		f("silence", silence)
 	})
 }
@@ -157,7 +160,7 @@ func TestEncodedAnswersPassAsTheyAre(t *testing.T) {
 			if r.StatusCode != 200 || r.body != zip || r.err != nil || r.Header.Get("Content-Encoding") != "gzip" {
 				t.Errorf("%s: got %d %q, %v", name, r.StatusCode, r.body, r.err)
 			}
-			if d := time.Since(began); d > 3*time.Second {
+			if d := time.Since(began); g.timed() && d > 3*time.Second {
 				t.Errorf("%s: took %v", name, d)
 			}
 			if s := g.reports.take(); s != "e1 served" {
@@ -248,7 +251,7 @@ func TestAnswerBeforeTheBodyIsRead(t *testing.T) {
 			_ = c.Close()
 		}()
 		g := newRig(t, loopback{t}, handlers(says("unused")), func(cfg *Config, s *poolSpec) {
-			s.IdleTimeout = 300 * time.Millisecond
+			s.IdleTimeout = 2 * time.Second
 			cfg.Dial = func(ctx context.Context, _ string) (net.Conn, error) {
 				return (&net.Dialer{}).DialContext(ctx, "tcp", ln.Addr().String())
 			}

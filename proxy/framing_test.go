@@ -88,7 +88,7 @@ func TestPipelinedPairs(t *testing.T) {
 func TestLimitsOfRequests(t *testing.T) {
 	g := newRig(t, loopback{t}, handlers(says(jsonAnswer(200, good))), func(cfg *Config, _ *poolSpec) {
 		cfg.Limits.BodyBytes = 1 << 20
-		cfg.Limits.ReadStall = time.Second
+		cfg.Limits.ReadStall = 3 * time.Second
 	})
 	f := func(name, request string, status, code string) {
 		t.Helper()

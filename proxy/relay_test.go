@@ -201,7 +201,9 @@ func TestEngineDiesMidStream(t *testing.T) {
 			}
 			_ = c.Close()
 		}
-		f("reset", askStream, reset)
+		if _, ok := w.(sim); ok { // in real time a reset may overtake what was written
+			f("reset", askStream, reset)
+		}
 		head = "HTTP/1.0 200 OK\r\nContent-Type: text/event-stream\r\n\r\n"
 		frame = func(s string) string { return s }
 		f("FIN of a stream that ends with its connection", askStream, func(c net.Conn) { _ = c.Close() })

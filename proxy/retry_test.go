@@ -145,24 +145,26 @@ func TestReplicasThatAreNotReached(t *testing.T) {
 	busy := says(jsonAnswer(429, `{"error":{"message":"a"}}`, "Retry-After: 7"))
 	f := func(name string, status int, in, retryAfter string, shed float64, away []func(context.Context) error, handlers []func(*engine, *incoming) bool) {
 		t.Run(name, func(t *testing.T) {
-			g := newRig(t, loopback{t}, handlers, func(cfg *Config, s *poolSpec) {
-				s.ConnectTimeout = 20 * time.Millisecond
-				dial, n := cfg.Dial, new(atomic.Int32)
-				cfg.Dial = func(ctx context.Context, addr string) (net.Conn, error) {
-					if i := int(n.Add(1)); i <= len(away) && away[i-1] != nil {
-						return nil, away[i-1](ctx)
+			inBubble(t, func(t *testing.T, w wire) {
+				g := newRig(t, w, handlers, func(cfg *Config, s *poolSpec) {
+					s.ConnectTimeout = 20 * time.Millisecond
+					dial, n := cfg.Dial, new(atomic.Int32)
+					cfg.Dial = func(ctx context.Context, addr string) (net.Conn, error) {
+						if i := int(n.Add(1)); i <= len(away) && away[i-1] != nil {
+							return nil, away[i-1](ctx)
+						}
+						return dial(ctx, addr)
 					}
-					return dial(ctx, addr)
+				})
+				defer g.stop()
+				r := g.chat(ask)
+				if r.StatusCode != status || !strings.Contains(r.body, in) || r.Header.Get("Retry-After") != retryAfter {
+					t.Errorf("got %d %q %v", r.StatusCode, r.body, r.Header)
+				}
+				if got := g.metric("hearsay_shed_total", "pool", "chat", "reason", "all_unreachable"); got != shed {
+					t.Errorf("%v shed as unreachable, want %v", got, shed)
 				}
 			})
-			defer g.stop()
-			r := g.chat(ask)
-			if r.StatusCode != status || !strings.Contains(r.body, in) || r.Header.Get("Retry-After") != retryAfter {
-				t.Errorf("got %d %q %v", r.StatusCode, r.body, r.Header)
-			}
-			if got := g.metric("hearsay_shed_total", "pool", "chat", "reason", "all_unreachable"); got != shed {
-				t.Errorf("%v shed as unreachable, want %v", got, shed)
-			}
 		})
 	}
 	type dials = []func(context.Context) error
@@ -301,11 +303,12 @@ func TestOneResendOnAReusedConnection(t *testing.T) {
 				}
 			})
 			big := strings.Replace(ask, "Hello there", strings.Repeat("word ", 600<<10), 1)
-			if r := g.chat(ask); r.StatusCode != 200 {
+			both := g.pair()
+			if r := both(ask); r.StatusCode != 200 {
 				t.Fatalf("got %d %q", r.StatusCode, r.body)
 			}
 			armed.Store(true)
-			if r := g.chat(big); r.StatusCode != status {
+			if r := both(big); r.StatusCode != status {
 				t.Errorf("got %d %q", r.StatusCode, r.body)
 			}
 			if armed.Load() {
@@ -355,8 +358,9 @@ func TestNoResendAfterAByte(t *testing.T) {
 			}
 			return in.write(jsonAnswer(200, good)) == nil
 		}))
-		g.chat(ask)
-		if r := g.chat(ask); r.StatusCode != 502 {
+		both := g.pair()
+		both(ask)
+		if r := both(ask); r.StatusCode != 502 {
 			t.Errorf("got %d %q", r.StatusCode, r.body)
 		}
 		if n, _ := g.engines[0].seen(); n != 2 {

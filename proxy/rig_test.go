@@ -13,7 +13,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -25,7 +24,6 @@ import (
 	"github.com/hearsay-llm/hearsay/state"
 	"github.com/hearsay-llm/hearsay/state/prefix"
 	"github.com/hearsay-llm/hearsay/state/sketch"
-	"github.com/hearsay-llm/hearsay/test/simnet"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -35,53 +33,6 @@ func must(t testing.TB, err error) {
 	if err != nil {
 		t.Fatal(err)
 	}
-}
-
-// wire is what a rig runs over: loopback, or simnet in a bubble.
-type wire interface {
-	listen(host string) net.Listener
-	dial(ctx context.Context, from, addr string) (net.Conn, error)
-}
-
-type loopback struct{ t testing.TB }
-
-func (w loopback) listen(string) net.Listener {
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	must(w.t, err)
-	return ln
-}
-
-func (loopback) dial(ctx context.Context, _, addr string) (net.Conn, error) {
-	return (&net.Dialer{}).DialContext(ctx, "tcp", addr)
-}
-
-type sim struct {
-	t testing.TB
-	n *simnet.Net
-}
-
-func (w sim) listen(host string) net.Listener {
-	ln, err := w.n.Host(host).Listen("tcp", ":80")
-	must(w.t, err)
-	return ln
-}
-
-func (w sim) dial(ctx context.Context, from, addr string) (net.Conn, error) {
-	return w.n.Host(from).DialContext(ctx, "tcp", addr)
-}
-
-// over runs a test over loopback and over simnet in a bubble.
-func over(t *testing.T, f func(t *testing.T, w wire)) {
-	t.Run("loopback", func(t *testing.T) { f(t, loopback{t}) })
-	t.Run("bubble", func(t *testing.T) { inBubble(t, f) })
-}
-
-func inBubble(t *testing.T, f func(t *testing.T, w wire)) {
-	synctest.Test(t, func(t *testing.T) {
-		n := simnet.New(1)
-		n.SetDefault(simnet.Link{Delay: time.Millisecond})
-		f(t, sim{t, n})
-	})
 }
 
 // inOrder picks the first replica in id order that was not tried: tests know where
@@ -251,7 +202,7 @@ func (g *rig) raw(s string) string {
 	c := g.conn()
 	_, err := io.WriteString(c, s)
 	must(g.t, err)
-	_ = c.SetReadDeadline(time.Now().Add(10 * time.Second))
+	_ = c.SetReadDeadline(time.Now().Add(patience))
 	b, _ := io.ReadAll(c)
 	_ = c.Close()
 	return string(b)
@@ -297,6 +248,18 @@ func (g *rig) chat(body string, fields ...string) reply {
 	return g.do(post("/v1/chat/completions", body, fields...))
 }
 
+// pair asks on one connection, again and again: the router has given the replica's
+// connection back before it reads the next request.
+func (g *rig) pair() func(body string) reply {
+	g.t.Helper()
+	c := g.conn()
+	br := bufio.NewReader(c)
+	return func(body string) reply {
+		g.t.Helper()
+		return exchangeOn(g.t, c, br, post("/v1/chat/completions", body))
+	}
+}
+
 // inFlight is the own load over all replicas.
 func (g *rig) inFlight() (n int64) {
 	for _, r := range g.store.View().Pool("llama").Replicas {
@@ -305,13 +268,16 @@ func (g *rig) inFlight() (n int64) {
 	return n
 }
 
+// patience bounds every wait for something that has to happen.
+const patience = 30 * time.Second
+
 // until polls with a bound.
 func until(t testing.TB, what string, ok func() bool) {
 	t.Helper()
-	end := time.Now().Add(10 * time.Second)
+	end := time.Now().Add(patience)
 	for !ok() {
 		if time.Now().After(end) {
-			t.Fatalf("%s: not in 10 s", what)
+			t.Fatalf("%s: not in %v", what, patience)
 		}
 		<-time.After(2 * time.Millisecond)
 	}

@@ -6,10 +6,13 @@
 # memory that is not there (SIGSEGV in its own StackDepot; probably where a timer starts
 # a goroutine). That says nothing of what is tested, so a package
 # that ended so, without a failed test or a data race, is run again, and it is said.
+#
+# A package has half an hour: on a busy machine test/scenario may need more than the ten
+# minutes that go test gives it.
 set -uo pipefail
 out=$(mktemp)
 trap 'rm -f "$out"' EXIT
-"${GO:-go}" test -race "$@" ./... 2>&1 | tee "$out" && exit 0
+"${GO:-go}" test -race -timeout 30m "$@" ./... 2>&1 | tee "$out" && exit 0
 # A package's output stands before its own line.
 again=$(awk -F'\t' '
 	/^(ok  |FAIL|\?   )\t/ {
@@ -26,4 +29,4 @@ again=$(awk -F'\t' '
 [ -n "$again" ] || exit 1
 echo "the race detector itself died in: $again; once more:"
 # shellcheck disable=SC2086
-"${GO:-go}" test -race -count=1 $again
+"${GO:-go}" test -race -timeout 30m -count=1 $again

@@ -151,6 +151,7 @@ func TestAStreamOfADeadRouterStaysWarmUntilTheHorizonPassesItsDeath(t *testing.T
 // All routers find one of them dead at one instant but hear of it, and of what it
 // told before and, being cut off only, tells after, in any order.
 func TestARouterFoundDeadInAnyOrderConverges(t *testing.T) {
+	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		rng := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 7))
 		steps := rapid.IntRange(1, 80).Draw(t, "steps")

@@ -107,6 +107,7 @@ func TestUsageCorrectsTheEstimateOfTheMarksNotMeasuredBefore(t *testing.T) {
 
 // The horizon kept by buckets is compared with one computed from all entries.
 func TestHorizonIsWhereTheNewestTokensFillTheCache(t *testing.T) {
+	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		w := newWorld()
 		x := w.index(1, Bounds{})

@@ -13,6 +13,7 @@ import (
 // Everything that three routers tell, evidence included, and the death of one of
 // them: grouped, ordered and repeated at will it comes to the same.
 func TestMergingIsAssociativeCommutativeAndIdempotent(t *testing.T) {
+	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		rng := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 11))
 		c := newCluster(3, Bounds{})

@@ -9,6 +9,7 @@ import (
 // A sample that comes in order is applied to what was learned, a late one has all
 // folded anew: both end where folding all would.
 func TestLearningInOrderIsAsFoldingAnew(t *testing.T) {
+	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		var l learner
 		l.init(1 << 16)

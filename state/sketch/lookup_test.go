@@ -58,6 +58,7 @@ func naive(x *Index, held map[holding]*entry, marks []prefix.Mark, slots []state
 // Replicas enough that several share a bit of the filter, caches so small that
 // marks fade, and all phases of placements.
 func TestLookupFindsWhatANaiveSearchFinds(t *testing.T) {
+	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		rng := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 21))
 		w := newWorld()
@@ -121,6 +122,7 @@ func TestLookupFindsWhatANaiveSearchFinds(t *testing.T) {
 }
 
 func TestTheTableKnowsWhoHoldsWhat(t *testing.T) {
+	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		rng := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 22))
 		var tab table

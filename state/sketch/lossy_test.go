@@ -13,6 +13,7 @@ import (
 // make both equal. What a snapshot can't tell is that a placement ended: one whose
 // end was lost goes when it is too old to be in flight.
 func TestASnapshotRepairsWhatAWireLost(t *testing.T) {
+	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		rng := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 31))
 		loss := rapid.IntRange(1, 99).Draw(t, "loss")

@@ -180,6 +180,7 @@ func (c *cluster) equal(t rapid.TB, rs []*router) {
 }
 
 func TestDeliveryInAnyOrderConverges(t *testing.T) {
+	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		rng := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 1))
 		relay := rapid.Bool().Draw(t, "relay")
@@ -219,6 +220,7 @@ func TestDeliveryInAnyOrderConverges(t *testing.T) {
 }
 
 func TestNewcomerLearnsAllFromASnapshot(t *testing.T) {
+	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		rng := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 2))
 		c := newCluster(2, Bounds{})
@@ -273,6 +275,7 @@ func TestNewcomerLearnsAllFromASnapshot(t *testing.T) {
 }
 
 func TestClearReachesAllAndLateOpsOfBeforeStayDead(t *testing.T) {
+	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		rng := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 3))
 		c := newCluster(3, Bounds{})

@@ -42,6 +42,7 @@ func (c *slotCache) serve(prompt, whole []uint64, promptTokens int) (cached int)
 }
 
 func TestPredictionAgainstExactSlots(t *testing.T) {
+	t.Parallel()
 	counts := []int{1, 4, 8, 16}
 	if underRace {
 		counts = counts[1:2]
@@ -109,6 +110,7 @@ func (c *hostCache) serve(prompt, whole []uint64, promptTokens int) int {
 // What an engine keeps beside its slots, and tells nobody, is learned by all routers;
 // and that nothing is kept there is not unlearned by chance.
 func TestWhatIsKeptBesideSlotsIsLearned(t *testing.T) {
+	t.Parallel()
 	f := func(name string, tokens int, most float64) {
 		t.Helper()
 		for _, routers := range []int{1, 3} {
@@ -125,8 +127,10 @@ func TestWhatIsKeptBesideSlotsIsLearned(t *testing.T) {
 		}
 	}
 	f("nothing", 0, 0.2)  // as without learning: what three routers do at once is told late
-	f("much", 1<<20, 0.2) // without learning 0.46 and 0.50
 	f("some", 1<<16, 0.2) // without learning 0.44 and 0.48
+	if !underRace {
+		f("much", 1<<20, 0.2) // without learning 0.46 and 0.50
+	}
 }
 
 func TestASlotKeepsItsLastPromptHoweverOld(t *testing.T) {

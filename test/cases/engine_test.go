@@ -17,7 +17,7 @@ import (
 // got is one completion request as an engine got it.
 type got struct {
 	e    *engine
-	conn *net.TCPConn
+	conn net.Conn
 	br   *bufio.Reader
 	nth  int // on its connection, from 1
 	at   time.Time
@@ -46,17 +46,15 @@ func (g *got) gone() {
 }
 
 // reset closes the connection with RST.
-func (g *got) reset() {
-	_ = g.conn.SetLinger(0)
-	_ = g.conn.Close()
-}
+func (g *got) reset() { reset(g.conn) }
 
 // engine is a vLLM, or a SGLang, made of sockets. Readings find it idle; what completions get is
 // the test's choice.
 type engine struct {
-	url string
-	ln  net.Listener
-	wg  sync.WaitGroup
+	url   string
+	alias string // the same by another name
+	ln    net.Listener
+	wg    sync.WaitGroup
 
 	mu      sync.Mutex
 	answer  func(*got) (keep bool)
@@ -75,30 +73,33 @@ type engine struct {
 	idle    time.Duration                   // keep-alive; 0: for ever
 }
 
-// newEngine starts an engine whose completions are answered by answer, which says
-// whether the connection goes on.
+// newEngine starts an engine on loopback.
 func newEngine(t *testing.T, answer func(*got) bool) *engine {
 	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
-	e := &engine{url: "http://" + ln.Addr().String(), ln: ln, answer: answer, conns: map[net.Conn]bool{}, model: "m"}
+	return (*world)(nil).engine(t, answer)
+}
+
+// engine starts one whose completions are answered by answer, which says whether the
+// connection goes on.
+func (w *world) engine(t *testing.T, answer func(*got) bool) *engine {
+	t.Helper()
+	ln, addr, alias := w.listen(t)
+	e := &engine{url: "http://" + addr, alias: "http://" + alias, ln: ln, answer: answer, conns: map[net.Conn]bool{}, model: "m"}
 	e.wg.Go(func() {
 		for {
 			c, err := ln.Accept()
 			if err != nil {
 				return
 			}
-			tcp := c.(*net.TCPConn)
 			e.mu.Lock()
 			refuses := e.refuses
 			e.conns[c] = true
 			e.mu.Unlock()
 			if refuses {
-				_ = tcp.SetLinger(0)
-				_ = tcp.Close()
+				reset(c)
 				continue
 			}
-			e.wg.Go(func() { e.serve(tcp) })
+			e.wg.Go(func() { e.serve(c) })
 		}
 	})
 	t.Cleanup(e.stop)
@@ -115,7 +116,7 @@ func (e *engine) stop() {
 	e.wg.Wait()
 }
 
-func (e *engine) serve(c *net.TCPConn) {
+func (e *engine) serve(c net.Conn) {
 	defer func() {
 		_ = c.Close()
 		e.mu.Lock()
@@ -161,9 +162,9 @@ func (e *engine) serve(c *net.TCPConn) {
 	}
 }
 
-// waiting reports whether something has come that was not read.
-func waiting(c *net.TCPConn) bool {
-	raw, err := c.SyscallConn()
+// waiting reports whether something has come on loopback that was not read.
+func waiting(c net.Conn) bool {
+	raw, err := c.(*net.TCPConn).SyscallConn()
 	if err != nil {
 		return false
 	}

@@ -37,7 +37,7 @@ func TestC12ClientLeavesDuringPrefill(t *testing.T) {
 		}
 	}
 	closes := func(s *stream) { _ = s.conn.Close() }
-	resets := func(s *stream) { _ = s.conn.SetLinger(0); _ = s.conn.Close() }
+	resets := func(s *stream) { reset(s.conn) }
 	f("a stream, behind the head", askStream, streamHead, closes)
 	f("a stream, before the head", askStream, "", closes)
 	f("a stream, by a reset", askStream, streamHead, resets)
@@ -55,6 +55,10 @@ func TestC12ClientLeavesDuringPrefill(t *testing.T) {
 // readings, sweeps and exchanges meanwhile.
 func TestC14CountsOfLivingRequests(t *testing.T) {
 	t.Parallel()
+	inBubble(t, countsOfLivingRequests)
+}
+
+func countsOfLivingRequests(t *testing.T, w *world) {
 	const long = 8
 	end, endFree := make(chan struct{}), make(chan struct{})
 	stop := sync.OnceFunc(func() { close(end) })
@@ -70,12 +74,12 @@ func TestC14CountsOfLivingRequests(t *testing.T) {
 			return g.write(chunks(finish, done) + lastChunk)
 		}
 	}
-	busy, free := newEngine(t, hold(end)), newEngine(t, hold(endFree))
+	busy, free := w.engine(t, hold(end)), w.engine(t, hold(endFree))
 	t.Cleanup(stop) // before the engines are
 	p := pool(busy, free)
 	p.Policy = "least_outstanding"
 	p.Timeouts.Idle = time.Minute
-	routers := start(t, setup{routers: 3}, p)
+	routers := w.start(t, setup{routers: 3}, p)
 	prefix := strings.Repeat("Once upon a time. ", 200)
 	body := func(what string) string {
 		return fmt.Sprintf(`{"model":"m","stream":true,"messages":[{"role":"system","content":%q},{"role":"user","content":%q}]}`, prefix, what)
@@ -101,7 +105,7 @@ func TestC14CountsOfLivingRequests(t *testing.T) {
 		if n := r.inFlight(busy); n != running {
 			t.Fatalf("%v in flight, while %v run", n, running)
 		}
-		<-time.After(10 * time.Millisecond)
+		<-time.After(50 * time.Millisecond)
 	}
 	if n, m := len(busy.requests())-int(running), len(free.requests()); n != 0 || m < 30 {
 		t.Errorf("the engine that is held up got %d short ones, the free one %d", n, m)

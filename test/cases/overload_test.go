@@ -14,14 +14,18 @@ import (
 // busy is neither broken nor healthy.
 func TestC19RetryAfter(t *testing.T) {
 	t.Parallel()
-	one, two := newEngine(t, nil), newEngine(t, nil)
+	inBubble(t, retryAfter)
+}
+
+func retryAfter(t *testing.T, w *world) {
+	one, two := w.engine(t, nil), w.engine(t, nil)
 	one.models = []string{"m2"}
 	p := pool(one, two)
 	p.Breaker = node.BreakerConfig{Failures: 1, Open: time.Hour, MaxEjected: 1}
 	other := pool()
 	other.Name, other.Model, other.Aliases = "q", "m2", nil
 	// An address is one replica of one pool: the same engine under another name.
-	other.Replicas = []node.ReplicaConfig{{URL: strings.Replace(one.url, "127.0.0.1", "localhost", 1)}}
+	other.Replicas = []node.ReplicaConfig{{URL: one.alias}}
 	limit := func(answer string) func(*got) bool {
 		return func(g *got) bool {
 			if strings.Contains(g.body, `"m2"`) {
@@ -41,7 +45,7 @@ func TestC19RetryAfter(t *testing.T) {
 	// f sends requests from the first 429 on, until the engine that gave it is asked
 	// again, and returns after how long that was.
 	f := func(name, answer string, most time.Duration) time.Duration {
-		r := start(t, setup{}, p, other)[0]
+		r := w.start(t, setup{}, p, other)[0]
 		one.becomes(limit(answer))
 		two.becomes(healthy)
 		one.forget()
@@ -68,7 +72,7 @@ func TestC19RetryAfter(t *testing.T) {
 			if r.is(one, "ejected") {
 				t.Errorf("%s: busy opens the breaker", name)
 			}
-			<-time.After(10 * time.Millisecond)
+			<-time.After(50 * time.Millisecond)
 		}
 		if m := mentions(one, "m2"); m != min(n, 5) {
 			t.Errorf("%s: the other model went there %d times of %d", name, m, min(n, 5))
@@ -92,7 +96,7 @@ func TestC19RetryAfter(t *testing.T) {
 	}
 
 	// All at their limit: the client hears the least wait, and it shrinks.
-	r := start(t, setup{}, p, other)[0]
+	r := w.start(t, setup{}, p, other)[0]
 	one.becomes(limit(reply(429, tgiBusy, "Retry-After: 561635")))
 	two.becomes(says(reply(429, tgiBusy, "Retry-After: 4")))
 	one.forget()
@@ -115,13 +119,13 @@ func TestC19RetryAfter(t *testing.T) {
 	// Alone with a huge wait: what the client hears is capped.
 	solo := pool(one)
 	solo.Breaker = p.Breaker
-	r = start(t, setup{}, solo)[0]
+	r = w.start(t, setup{}, solo)[0]
 	if n := wait(); n != 60 {
 		t.Errorf("Retry-After %d, want 60", n)
 	}
 	// Nor is a 429 a good answer: a replica on trial stays on trial.
 	solo.Breaker.Open = 200 * time.Millisecond
-	r = start(t, setup{}, solo)[0]
+	r = w.start(t, setup{}, solo)[0]
 	one.becomes(says(reply(500, oops)))
 	r.chat(ask)
 	until(t, "on trial", func() bool { return r.is(one, "half_open") })
@@ -140,8 +144,12 @@ func TestC19RetryAfter(t *testing.T) {
 // Busy is forgotten as soon as the engine says that it has room.
 func TestC20OverloadIsForgotten(t *testing.T) {
 	t.Parallel()
-	e := newEngine(t, nil)
-	routers := start(t, setup{routers: 3}, pool(e))
+	inBubble(t, overloadIsForgotten)
+}
+
+func overloadIsForgotten(t *testing.T, w *world) {
+	e := w.engine(t, nil)
+	routers := w.start(t, setup{routers: 3}, pool(e))
 	for name, busy := range map[string]string{
 		"queue full, JSON":   reply(503, full),
 		"queue full, text":   "HTTP/1.1 503 Service Unavailable\r\nContent-Type: text/plain\r\nContent-Length: 26\r\n\r\nThe request queue is full.",
@@ -169,10 +177,10 @@ func TestC20OverloadIsForgotten(t *testing.T) {
 	settled(t, routers, e)
 
 	// All of a pool at once.
-	many := []*engine{newEngine(t, says(reply(503, full))), newEngine(t, says(reply(503, full))), newEngine(t, says(reply(503, full)))}
+	many := []*engine{w.engine(t, says(reply(503, full))), w.engine(t, says(reply(503, full))), w.engine(t, says(reply(503, full)))}
 	p := pool(many...)
 	p.Retry.Attempts = 3
-	r := start(t, setup{}, p)[0]
+	r := w.start(t, setup{}, p)[0]
 	if a := r.chat(ask); a.StatusCode != 503 || a.body != full {
 		t.Errorf("all are full: %d %q", a.StatusCode, a.body)
 	}

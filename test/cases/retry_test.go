@@ -18,10 +18,14 @@ const tooLong = `{"error":{"message":"This model's maximum context length is 409
 // What a client did wrong says nothing of the replica, in neither direction.
 func TestC16ClientMistakesAndTheBreaker(t *testing.T) {
 	t.Parallel()
-	e := newEngine(t, nil)
+	inBubble(t, mistakesAndTheBreaker)
+}
+
+func mistakesAndTheBreaker(t *testing.T, w *world) {
+	e := w.engine(t, nil)
 	p := pool(e)
 	p.Breaker = node.BreakerConfig{Failures: 5, Open: 300 * time.Millisecond, MaxEjected: 1}
-	r := start(t, setup{}, p)[0]
+	r := w.start(t, setup{}, p)[0]
 	bad := strings.Replace(ask, "Hello there", "oversize", 1)
 	answers := func(goodOne func(*got) bool) func(*got) bool {
 		return func(g *got) bool {
@@ -141,13 +145,14 @@ func TestC17ReusedConnections(t *testing.T) {
 		for _, body := range []string{ask, big} {
 			r := fresh() // one that has learned nothing of the engine's habits
 			e.becomes(healthy)
-			if a := r.chat(ask); a.StatusCode != 200 {
+			s := r.open(ask)
+			if a := s.rest(); a.StatusCode != 200 {
 				t.Fatalf("%s: at first %d %q", name, a.StatusCode, a.body)
 			}
 			e.becomes(says)
 			e.forget()
 			arm(between)
-			if a := r.chat(body); a.StatusCode != status {
+			if a := s.again(body); a.StatusCode != status {
 				t.Errorf("%s, %d bytes: %d %q, %v", name, len(body), a.StatusCode, a.body, a.err)
 			}
 			n := 0
@@ -176,9 +181,10 @@ func TestC17ReusedConnections(t *testing.T) {
 	e.mu.Lock()
 	e.idle = keep
 	e.mu.Unlock()
-	r.chat(ask)
-	<-time.After(keep + keep/3)
-	r.chat(ask) // it is known by now that this engine keeps connections for a short time
+	s := r.open(ask)
+	s.rest()
+	until(t, "the engine closes", e.closed)
+	s.again(ask) // it is known by now that this engine keeps connections for a short time
 	e.forget()
 	const many = 60
 	for i := range many {
@@ -258,57 +264,61 @@ func TestC18BrokenReplicaWithAWarmCache(t *testing.T) {
 	t.Parallel()
 	f := func(name string, breaks, mends func(*engine)) {
 		t.Run(name, func(t *testing.T) {
-			engines := []*engine{newEngine(t, healthy), newEngine(t, healthy)}
-			p := pool(engines...)
-			p.Breaker = node.BreakerConfig{Failures: 2, Open: 2 * time.Second, MaxEjected: 0.5}
-			routers := start(t, setup{routers: 3}, p)
-			prompt := fmt.Sprintf(`{"model":"m","messages":[{"role":"user","content":%q}]}`, strings.Repeat("Once upon a time. ", 600))
-			for range 3 {
-				if a := routers[0].chat(prompt); a.StatusCode != 200 {
-					t.Fatalf("warming up: %d %q", a.StatusCode, a.body)
-				}
-			}
-			warm, cold := engines[0], engines[1]
-			if len(cold.requests()) > len(warm.requests()) {
-				warm, cold = cold, warm
-			}
-			for _, r := range routers {
-				until(t, "all know where it is warm", func() bool {
-					n := len(warm.requests())
-					r.chat(prompt)
-					return len(warm.requests()) > n
-				})
-			}
-			warm.forget()
-			cold.forget()
-			breaks(warm)
-			for i := range 100 {
-				if a := routers[i%3].chat(prompt); a.StatusCode != 200 || a.body != good {
-					t.Errorf("request %d: %d %q", i, a.StatusCode, a.body)
-				}
-				<-time.After(5 * time.Millisecond)
-			}
-			if n := len(warm.requests()); n > 10 {
-				t.Errorf("the broken engine got %d of 100", n)
-			}
-			for _, r := range routers {
-				within(t, 3*time.Second, "out everywhere", func() bool {
-					return r.is(warm, "ejected") || r.is(warm, "half_open") || r.is(warm, "unreachable")
-				})
-			}
-			mends(warm)
-			warm.forget()
-			for _, r := range routers {
-				until(t, "back", func() bool {
-					n := len(warm.requests())
-					if a := r.chat(prompt); a.StatusCode != 200 {
-						t.Errorf("while it comes back: %d %q", a.StatusCode, a.body)
-					}
-					return len(warm.requests()) > n
-				})
-			}
+			inBubble(t, func(t *testing.T, w *world) { brokenReplica(t, w, breaks, mends) })
 		})
 	}
 	f("500", func(e *engine) { e.becomes(says(reply(500, oops))) }, func(e *engine) { e.becomes(healthy) })
 	f("refused", (*engine).refuse, func(e *engine) { e.mu.Lock(); e.refuses = false; e.mu.Unlock() })
+}
+
+func brokenReplica(t *testing.T, w *world, breaks, mends func(*engine)) {
+	engines := []*engine{w.engine(t, healthy), w.engine(t, healthy)}
+	p := pool(engines...)
+	p.Breaker = node.BreakerConfig{Failures: 2, Open: 2 * time.Second, MaxEjected: 0.5}
+	routers := w.start(t, setup{routers: 3}, p)
+	prompt := fmt.Sprintf(`{"model":"m","messages":[{"role":"user","content":%q}]}`, strings.Repeat("Once upon a time. ", 600))
+	for range 3 {
+		if a := routers[0].chat(prompt); a.StatusCode != 200 {
+			t.Fatalf("warming up: %d %q", a.StatusCode, a.body)
+		}
+	}
+	warm, cold := engines[0], engines[1]
+	if len(cold.requests()) > len(warm.requests()) {
+		warm, cold = cold, warm
+	}
+	for _, r := range routers {
+		until(t, "all know where it is warm", func() bool {
+			n := len(warm.requests())
+			r.chat(prompt)
+			return len(warm.requests()) > n
+		})
+	}
+	warm.forget()
+	cold.forget()
+	breaks(warm)
+	for i := range 100 {
+		if a := routers[i%3].chat(prompt); a.StatusCode != 200 || a.body != good {
+			t.Errorf("request %d: %d %q", i, a.StatusCode, a.body)
+		}
+		<-time.After(5 * time.Millisecond)
+	}
+	if n := len(warm.requests()); n > 10 {
+		t.Errorf("the broken engine got %d of 100", n)
+	}
+	for _, r := range routers {
+		within(t, 3*time.Second, "out everywhere", func() bool {
+			return r.is(warm, "ejected") || r.is(warm, "half_open") || r.is(warm, "unreachable")
+		})
+	}
+	mends(warm)
+	warm.forget()
+	for _, r := range routers {
+		until(t, "back", func() bool {
+			n := len(warm.requests())
+			if a := r.chat(prompt); a.StatusCode != 200 {
+				t.Errorf("while it comes back: %d %q", a.StatusCode, a.body)
+			}
+			return len(warm.requests()) > n
+		})
+	}
 }

@@ -1,6 +1,7 @@
 package cases
 
 import (
+	"net"
 	"runtime"
 	"strings"
 	"testing"
@@ -128,7 +129,7 @@ func TestC05CharactersCutByTheNetwork(t *testing.T) {
 	t.Parallel()
 	all := role + token("那个 🌍 é") + token(`\ud83c`) + token(`\udf0d`) + finish + done
 	perChunk := func(g *got) bool { // every byte is a chunk and a packet of its own
-		_ = g.conn.SetNoDelay(true)
+		_ = g.conn.(*net.TCPConn).SetNoDelay(true)
 		ok := g.write(streamHead)
 		for i := range len(all) {
 			ok = ok && g.write(chunks(all[i:i+1]))
@@ -136,7 +137,7 @@ func TestC05CharactersCutByTheNetwork(t *testing.T) {
 		return ok && g.write(lastChunk)
 	}
 	perByte := func(g *got) bool { // framing is cut as well
-		_ = g.conn.SetNoDelay(true)
+		_ = g.conn.(*net.TCPConn).SetNoDelay(true)
 		ok := true
 		for _, b := range []byte(streamHead + chunks(role+token("那个 🌍 é")+token(`\ud83c`), token(`\udf0d`)+finish+done) + lastChunk) {
 			ok = ok && g.write(string([]byte{b}))

@@ -13,12 +13,16 @@ import (
 // Limits bound silence, not length. What falls silent is ended, and says so.
 func TestC09Timeouts(t *testing.T) {
 	t.Parallel()
+	inBubble(t, timeouts)
+}
+
+func timeouts(t *testing.T, w *world) {
 	const idle = 250 * time.Millisecond
-	e := newEngine(t, nil)
+	e := w.engine(t, nil)
 	p := pool(e)
 	p.Timeouts = node.TimeoutConfig{Connect: time.Second, FirstByte: 700 * time.Millisecond, Idle: idle, Total: 1500 * time.Millisecond}
 	p.Breaker = node.BreakerConfig{Failures: 1000, MaxEjected: 0.01}
-	r := start(t, setup{}, p)
+	r := w.start(t, setup{}, p)
 	pause := func(g *got, d time.Duration) (gone bool) { // unless the router leaves before
 		_ = g.conn.SetReadDeadline(time.Now().Add(d))
 		defer func() { _ = g.conn.SetReadDeadline(time.Time{}) }()
@@ -102,16 +106,20 @@ func (a answer) beats() (n int, rest string) {
 // answer.
 func TestC10Heartbeats(t *testing.T) {
 	t.Parallel()
+	inBubble(t, heartbeats)
+}
+
+func heartbeats(t *testing.T, w *world) {
 	const beat, silence = 100 * time.Millisecond, 350 * time.Millisecond
-	one, two, three := newEngine(t, nil), newEngine(t, nil), newEngine(t, healthy)
+	one, two, three := w.engine(t, nil), w.engine(t, nil), w.engine(t, healthy)
 	pair, single, off := pool(one, two), pool(one), pool(three)
 	pair.Heartbeat, single.Heartbeat = beat, beat
 	pair.Retry.Attempts = 2
 	single.Name, single.Model, single.Aliases = "single", "alone", nil
 	off.Name, off.Model, off.Aliases = "off", "quiet", nil
 	one.models, three.models = []string{"alone"}, []string{"quiet"}
-	r := start(t, setup{}, pair, off)
-	alone := start(t, setup{}, single)
+	r := w.start(t, setup{}, pair, off)
+	alone := w.start(t, setup{}, single)
 	whole := role + token("Hi") + finish + done
 	late := func(then func(*got) bool) func(*got) bool {
 		return func(g *got) bool { <-time.After(silence); return then(g) }
@@ -252,10 +260,14 @@ func TestC10Heartbeats(t *testing.T) {
 // A client that leaves while it hears comments is noticed as any other.
 func TestC10ClientLeavesBetweenHeartbeats(t *testing.T) {
 	t.Parallel()
-	e := newEngine(t, func(g *got) bool { g.gone(); return false })
+	inBubble(t, leavesBetweenHeartbeats)
+}
+
+func leavesBetweenHeartbeats(t *testing.T, w *world) {
+	e := w.engine(t, func(g *got) bool { g.gone(); return false })
 	p := pool(e)
 	p.Heartbeat = 100 * time.Millisecond
-	r := start(t, setup{}, p)
+	r := w.start(t, setup{}, p)
 	s := r[0].open(askStream)
 	s.expect(": waiting\n\n: waiting\n\n")
 	_ = s.conn.Close()
@@ -288,7 +300,8 @@ func TestC11ClientThatDoesNotRead(t *testing.T) {
 		return false
 	})
 	p := pool(e)
-	r := start(t, setup{node: func(c *node.Config) { c.API.WriteStall = 2500 * time.Millisecond }}, p)
+	// All are opened before the first has been held up for so long.
+	r := start(t, setup{node: func(c *node.Config) { c.API.WriteStall = 6 * time.Second }}, p)
 	before := heap()
 	var all []*stream
 	for range stalled {

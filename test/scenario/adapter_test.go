@@ -84,6 +84,7 @@ func refusedWith(b *harness.Bubble, adapter string, status int, code string, lat
 }
 
 func TestC73AdaptersGoWhereTheyAreListed(t *testing.T) {
+	t.Parallel()
 	for _, kind := range []enginesim.Kind{enginesim.VLLM, enginesim.SGLang} {
 		t.Run(string(kind), func(t *testing.T) {
 			harness.InBubble(t, loraCluster(kind), func(t *testing.T, b *harness.Bubble) {
@@ -154,6 +155,7 @@ func TestC73AdaptersGoWhereTheyAreListed(t *testing.T) {
 
 // A lost reader is no lost adapter.
 func TestC73AdaptersOutliveReadings(t *testing.T) {
+	t.Parallel()
 	harness.InBubble(t, loraCluster(enginesim.VLLM), func(t *testing.T, b *harness.Bubble) {
 		lists(b, b.Engine(0), "a1", true)
 		b.Engine(0).Fault(enginesim.Fault{Kind: enginesim.FaultHangMetrics, Duration: time.Minute})
@@ -167,6 +169,7 @@ func TestC73AdaptersOutliveReadings(t *testing.T) {
 // Ten adapters in turn, every other request for a hot one, at four engines with room
 // for two each: the hot one settles at a few, and engines seldom load.
 func TestC73RotationOfAdapters(t *testing.T) {
+	t.Parallel()
 	cfg := enginesim.DefaultConfig()
 	cfg.MaxLoRAs = 2
 	for i := range 10 {

@@ -11,6 +11,7 @@ import (
 
 // Two routers: 100 ms after either learned something, the other picks as it does.
 func TestWhatOneRouterLearnsTheOtherKnows(t *testing.T) {
+	t.Parallel()
 	harness.InBubble(t, harness.BubbleConfig{Routers: 2, Engines: 4, Delay: 2 * time.Millisecond, Jitter: 3 * time.Millisecond, Loss: 0.01},
 		func(t *testing.T, b *harness.Bubble) {
 			for i := range 12 {
@@ -44,6 +45,7 @@ func near(a, b proxy.Explanation) bool {
 
 // Load that one router sends is seen by the others while it lasts, and not after.
 func TestLoadIsSeenByAllWhileItLasts(t *testing.T) {
+	t.Parallel()
 	harness.InBubble(t, harness.BubbleConfig{Routers: 3, Engines: 1, Delay: 2 * time.Millisecond}, func(t *testing.T, b *harness.Bubble) {
 		body := streamed(chat(words("load", 500), "Go on.", 4000)).Body()
 		var open []*harness.Stream

@@ -33,6 +33,7 @@ func eventually(b *harness.Bubble, d time.Duration, what string, check func() er
 // are two, and what to do; each keeps its leader, its facts and its service. What
 // is told is what mends it.
 func TestTwoClustersThatMeet(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		join := map[int]int{1: 0} // r0 and r1 are a cluster, r2 is another one
 		b := harness.NewBubble(t, harness.BubbleConfig{Routers: 3, Delay: time.Millisecond, RouterFile: func(i int, c *node.Config) {

@@ -18,6 +18,7 @@ import (
 // An engine prefills for a minute and answers no reading, while its streams move on:
 // it is busy, not dead.
 func TestBusyEngineMissesItsReadings(t *testing.T) {
+	t.Parallel()
 	f := func(name string, engines int, body func(t *testing.T, b *harness.Bubble, busy *harness.Engine)) {
 		t.Helper()
 		t.Run(name, func(t *testing.T) {
@@ -106,6 +107,7 @@ func patient(p *node.PoolConfig) { p.Queue.MaxWait = 2 * time.Minute }
 
 // One that loads says so: it is not ready, and not dead.
 func TestLoadingEngine(t *testing.T) {
+	t.Parallel()
 	loading := enginesim.Fault{Kind: enginesim.FaultLoading, Duration: 20 * time.Second}
 	for _, kind := range []enginesim.Kind{enginesim.VLLM, enginesim.LlamaCpp} {
 		cfg := harness.BubbleConfig{Routers: 2, Engines: 2, Delay: time.Millisecond}
@@ -152,6 +154,7 @@ func TestLoadingEngine(t *testing.T) {
 // Each idle engine has one reader, and its readings stay fresh everywhere. (A hundred
 // engines and ten routers, counted: package observe.)
 func TestIdleEnginesHaveFewReaders(t *testing.T) {
+	t.Parallel()
 	const seconds = 5
 	harness.InBubble(t, harness.BubbleConfig{Routers: 5, Engines: 20, Delay: time.Millisecond}, func(t *testing.T, b *harness.Bubble) {
 		time.Sleep(3 * time.Second)

@@ -42,6 +42,7 @@ func waves(t *testing.T, b *harness.Bubble, n int) map[state.ReplicaID]int {
 // Prompts that nobody knows go where load is low, not where little is known: a slow
 // replica of which nothing is remembered does not attract them.
 func TestColdPromptsFollowSpeed(t *testing.T) {
+	t.Parallel()
 	cfg := harness.BubbleConfig{Routers: 3, Engines: 3, Delay: time.Millisecond, EachEngine: func(i int, c *enginesim.Config) {
 		if i == 0 {
 			c.Speed = 0.125
@@ -65,6 +66,7 @@ func TestColdPromptsFollowSpeed(t *testing.T) {
 
 // With everything equal it is chance that decides, not the order of names.
 func TestColdPromptsAmongEquals(t *testing.T) {
+	t.Parallel()
 	harness.InBubble(t, harness.BubbleConfig{Routers: 3, Engines: 3, Delay: time.Millisecond}, func(t *testing.T, b *harness.Bubble) {
 		first := map[state.ReplicaID]int{}
 		for i := range 30 {

@@ -12,6 +12,7 @@ import (
 // A client goes away at every stage of its request: the engine hears of it within
 // a second, and within three no router counts the request any more.
 func TestClientLeaves(t *testing.T) {
+	t.Parallel()
 	f := func(name string, engine func(*enginesim.Config), c harness.Chat, leave func(b *harness.Bubble, s *harness.Stream)) {
 		t.Helper()
 		t.Run(name, func(t *testing.T) {
@@ -69,6 +70,7 @@ func TestClientLeaves(t *testing.T) {
 
 // A client waits behind others in the engine's queue and leaves.
 func TestClientLeavesAQueue(t *testing.T) {
+	t.Parallel()
 	cfg := harness.BubbleConfig{Routers: 2, Engines: 1, EachEngine: func(_ int, e *enginesim.Config) { e.MaxSeqs = 1 }}
 	harness.InBubble(t, cfg, func(t *testing.T, b *harness.Bubble) {
 		first := b.Open(0, streamed(chat("Be verbose.", "One.", 200)).Body())

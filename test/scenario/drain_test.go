@@ -27,6 +27,7 @@ func allDrain(b *harness.Bubble, id state.ReplicaID, want bool) func() error {
 // A drained replica gets no new work from any router, finishes what it has, and
 // gets work again when the drain ends.
 func TestDrainIsSeenByAll(t *testing.T) {
+	t.Parallel()
 	harness.InBubble(t, harness.BubbleConfig{Routers: 3, Engines: 2, Delay: time.Millisecond}, func(t *testing.T, b *harness.Bubble) {
 		waitLeader(b, 5*time.Second)
 		system := words("drain", 2000)
@@ -57,6 +58,7 @@ func TestDrainIsSeenByAll(t *testing.T) {
 // A router that was cut off drains a replica alone. The undrain that is committed
 // through another one later ends that too, on voters and learners.
 func TestCommittedUndrainEndsADrainMadeAlone(t *testing.T) {
+	t.Parallel()
 	harness.InBubble(t, harness.BubbleConfig{Routers: 4, Engines: 2, Delay: time.Millisecond}, func(t *testing.T, b *harness.Bubble) {
 		waitLeader(b, 5*time.Second)
 		time.Sleep(10 * time.Second) // three vote

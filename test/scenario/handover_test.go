@@ -19,6 +19,7 @@ import (
 // one that is leaving included as long as it accepts, and it follows what is
 // committed meanwhile.
 func TestLeadershipIsHandedOverBeforeStreamsDrain(t *testing.T) {
+	t.Parallel()
 	for _, delay := range []time.Duration{0, 2 * time.Second} {
 		t.Run(fmt.Sprint("drain delay ", delay), func(t *testing.T) {
 			cfg := harness.BubbleConfig{

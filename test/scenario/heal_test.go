@@ -13,6 +13,7 @@ import (
 // replicas: each half counts its own requests as its own and the other's as foreign,
 // never twice, and after healing all count the same.
 func TestLoadIsCountedOnceOverAPartition(t *testing.T) {
+	t.Parallel()
 	harness.InBubble(t, harness.BubbleConfig{Routers: 4, Engines: 2, Delay: time.Millisecond}, func(t *testing.T, b *harness.Bubble) {
 		long := streamed(chat(words("heal", 300), "Go on and on.", 4000)).Body()
 		var open []*harness.Stream

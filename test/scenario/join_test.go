@@ -32,6 +32,7 @@ func warnings(t *testing.T, r *harness.Router) string {
 
 // A router that can't join says so at once in its log and in its status, and why.
 func TestFailedJoinIsTold(t *testing.T) {
+	t.Parallel()
 	secrets := []string{
 		0: "",
 		1: "the-secret-of-the-first-cluster",
@@ -71,6 +72,7 @@ func TestFailedJoinIsTold(t *testing.T) {
 // Nobody listens: the warning comes, is not repeated with every attempt, and goes
 // when somebody is there.
 func TestJoinWhereNobodyIs(t *testing.T) {
+	t.Parallel()
 	harness.InBubble(t, harness.BubbleConfig{Routers: 2, Delay: time.Millisecond}, func(t *testing.T, b *harness.Bubble) {
 		if err := b.Router(1).Stop(); err != nil {
 			t.Fatal(err)
@@ -94,6 +96,7 @@ func TestJoinWhereNobodyIs(t *testing.T) {
 
 // A secret changed on one router alone: the other one's status says what is wrong.
 func TestSecretsThatDifferAreTold(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	file := func(i int) string { return filepath.Join(dir, string(rune('a'+i))) }
 	write := func(i int, secret string) {

@@ -17,6 +17,7 @@ import (
 // living member with its streams up, and what one learns the others know; in the end
 // a router that holds only the old secret gets nowhere.
 func TestSharedSecretIsRotated(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	file := func(i int) string { return filepath.Join(dir, fmt.Sprint("secret", i)) }
 	write := func(i int, secrets ...string) {
@@ -91,6 +92,7 @@ func TestSharedSecretIsRotated(t *testing.T) {
 // router has: it is not taken. One that replaces all others is, and warned of in the
 // log once and in status as long as somebody may lack it.
 func TestSecretsThatCutARouterOff(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	file := func(i int) string { return filepath.Join(dir, fmt.Sprint("secret", i)) }
 	write := func(i int, text string) {

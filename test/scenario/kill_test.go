@@ -43,6 +43,7 @@ func (k taught) inherited(r *harness.Router) (n int) {
 // One router learns where ten prefixes are and is killed: the others send them
 // there, and so does a router that starts afterwards with an empty disk.
 func TestKilledRoutersKnowledgeStays(t *testing.T) {
+	t.Parallel()
 	harness.InBubble(t, harness.BubbleConfig{Routers: 4, Engines: 4, Delay: time.Millisecond, Loss: 0.01}, func(t *testing.T, b *harness.Bubble) {
 		k := teach(t, b, 0)
 		spread := map[state.ReplicaID]bool{}
@@ -82,6 +83,7 @@ func TestKilledRoutersKnowledgeStays(t *testing.T) {
 
 // A router that reaches no other is ready after five seconds, not before.
 func TestRouterAloneIsReadyAfterFiveSeconds(t *testing.T) {
+	t.Parallel()
 	harness.InBubble(t, harness.BubbleConfig{Routers: 3, Engines: 2}, func(t *testing.T, b *harness.Bubble) {
 		b.Net.Host("r3")
 		b.Partition([]int{3}, []int{0, 1, 2})
@@ -102,6 +104,7 @@ func TestRouterAloneIsReadyAfterFiveSeconds(t *testing.T) {
 // A router that is killed and comes back at once, on the disk it left, knows what
 // it knew.
 func TestRestartedRouterIsWarm(t *testing.T) {
+	t.Parallel()
 	harness.InBubble(t, harness.BubbleConfig{Routers: 3, Engines: 4, Delay: time.Millisecond}, func(t *testing.T, b *harness.Bubble) {
 		k := teach(t, b, 0)
 		time.Sleep(100 * time.Millisecond)
@@ -121,6 +124,7 @@ func TestRestartedRouterIsWarm(t *testing.T) {
 // A cluster of one is stopped in order and started again: the prefixes it knew are
 // on its disk.
 func TestOnlyRouterRemembersOverARestart(t *testing.T) {
+	t.Parallel()
 	harness.InBubble(t, harness.BubbleConfig{Engines: 4}, func(t *testing.T, b *harness.Bubble) {
 		k := teach(t, b, 0)
 		if err := b.Router(0).Stop(); err != nil {
@@ -149,6 +153,7 @@ func inFlight(b *harness.Bubble, id state.ReplicaID, want int64) func() error {
 // A router dies with requests under way: what it said of them is gone within 2.5 s,
 // what the others have there still counts, and nobody else's request fails.
 func TestKilledRoutersRowsVanish(t *testing.T) {
+	t.Parallel()
 	harness.InBubble(t, harness.BubbleConfig{Routers: 3, Engines: 1, Delay: time.Millisecond}, func(t *testing.T, b *harness.Bubble) {
 		e := b.Engine(0)
 		long := streamed(chat(words("rows", 300), "Go on and on.", 400)).Body()
@@ -182,6 +187,7 @@ func TestKilledRoutersRowsVanish(t *testing.T) {
 // A router's machine loses its network while its requests run at an engine: its
 // rows go, and what the engine still runs counts as foreign.
 func TestCutOffRoutersRequestsCountAsForeign(t *testing.T) {
+	t.Parallel()
 	harness.InBubble(t, harness.BubbleConfig{Routers: 3, Engines: 1, Delay: time.Millisecond}, func(t *testing.T, b *harness.Bubble) {
 		e := b.Engine(0)
 		long := streamed(chat(words("foreign", 300), "Go on and on.", 1000)).Body()

@@ -87,6 +87,7 @@ func setTarget(t testing.TB, r *harness.Router, to int) (index uint64, status in
 
 // Writes go through any router, leader or not, and all routers have them.
 func TestWritesThroughAnyRouter(t *testing.T) {
+	t.Parallel()
 	harness.InBubble(t, harness.BubbleConfig{Routers: 4, Engines: 2, Delay: time.Millisecond}, func(t *testing.T, b *harness.Bubble) {
 		waitLeader(b, 5*time.Second)
 		for i, r := range b.Routers() {
@@ -129,6 +130,7 @@ func TestWritesThroughAnyRouter(t *testing.T) {
 // The leader is killed: another leads within five seconds, what was committed
 // stays, and writes go on. Requests are served throughout.
 func TestLeaderIsKilled(t *testing.T) {
+	t.Parallel()
 	harness.InBubble(t, harness.BubbleConfig{Routers: 4, Engines: 2, Delay: time.Millisecond}, func(t *testing.T, b *harness.Bubble) {
 		old, _ := waitLeader(b, 5*time.Second)
 		time.Sleep(5 * time.Second) // voters join one by one
@@ -161,6 +163,7 @@ func TestLeaderIsKilled(t *testing.T) {
 // Two routers on one side, one on the other, for a minute: both sides serve, only
 // the majority writes, and after healing there is one view again.
 func TestPartitionAndHeal(t *testing.T) {
+	t.Parallel()
 	f := func(name string, leads bool) {
 		t.Helper()
 		t.Run(name, func(t *testing.T) {
@@ -238,6 +241,7 @@ func partition(t *testing.T, b *harness.Bubble, alone int) {
 // Two of three voters die: the third serves with the last facts, refuses writes and
 // says why, drains locally, and all is as before once they are back.
 func TestQuorumIsLost(t *testing.T) {
+	t.Parallel()
 	harness.InBubble(t, harness.BubbleConfig{Routers: 3, Engines: 2, Delay: time.Millisecond}, func(t *testing.T, b *harness.Bubble) {
 		waitLeader(b, 5*time.Second)
 		time.Sleep(10 * time.Second) // all three vote

@@ -58,6 +58,7 @@ func handed(t *testing.T, e *harness.Engine) (n, all int) {
 // their history where they decode and need no hop. Everything that was counted is
 // given back.
 func TestChatsInTwoLegs(t *testing.T) {
+	t.Parallel()
 	harness.InBubble(t, twoLegs(2, 2, 2, enginesim.VLLM), func(t *testing.T, b *harness.Bubble) {
 		const chats, turns = 12, 4
 		var mu sync.Mutex
@@ -114,6 +115,7 @@ func TestChatsInTwoLegs(t *testing.T) {
 // Cold prompts under load: none fails, also while a prefill replica dies and comes
 // back, then one that decodes.
 func TestTwoLegsUnderLoad(t *testing.T) {
+	t.Parallel()
 	f := func(name string, kind enginesim.Kind) {
 		t.Run(name, func(t *testing.T) {
 			harness.InBubble(t, twoLegs(2, 2, 2, kind), func(t *testing.T, b *harness.Bubble) {

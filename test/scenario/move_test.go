@@ -65,6 +65,7 @@ func calm(t *testing.T, b *harness.Bubble) {
 // All routers stop and come back at other addresses with their old disks: they
 // serve before they agree, find each other by name, and have what they had.
 func TestAllRoutersMoveAtOnce(t *testing.T) {
+	t.Parallel()
 	harness.InBubble(t, harness.BubbleConfig{Routers: 3, Engines: 2, Delay: time.Millisecond, RouterFile: named(3)}, func(t *testing.T, b *harness.Bubble) {
 		waitLeader(b, 5*time.Second)
 		time.Sleep(10 * time.Second) // all three vote
@@ -110,6 +111,7 @@ func TestAllRoutersMoveAtOnce(t *testing.T) {
 
 // One router after the other moves to another address, ten seconds apart.
 func TestRoutersMoveOneAfterTheOther(t *testing.T) {
+	t.Parallel()
 	harness.InBubble(t, harness.BubbleConfig{Routers: 3, Engines: 2, Delay: time.Millisecond, RouterFile: named(3)}, func(t *testing.T, b *harness.Bubble) {
 		waitLeader(b, 5*time.Second)
 		time.Sleep(10 * time.Second)
@@ -138,6 +140,7 @@ func TestRoutersMoveOneAfterTheOther(t *testing.T) {
 // Routers start while their names do not resolve, and one replica is down: each
 // serves alone, says what it waits for, and is one of a group once names resolve.
 func TestNamesResolveTwentySecondsLate(t *testing.T) {
+	t.Parallel()
 	harness.InBubble(t, harness.BubbleConfig{Routers: 3, Engines: 3, Delay: time.Millisecond, RouterFile: named(3)}, func(t *testing.T, b *harness.Bubble) {
 		for _, r := range b.Routers() {
 			r.Kill()

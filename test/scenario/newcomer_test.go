@@ -36,6 +36,7 @@ func grouped(t testing.TB, b *harness.Bubble, seed int64, systems []string, n in
 // A new router with an empty disk joins a warm cluster and gets all the traffic at
 // once: its first hundred requests hit as those over the others do.
 func TestNewcomerTakesAllTraffic(t *testing.T) {
+	t.Parallel()
 	harness.InBubble(t, harness.BubbleConfig{Routers: 3, Engines: 4, Delay: time.Millisecond}, func(t *testing.T, b *harness.Bubble) {
 		var systems []string
 		for i := range 30 {

@@ -15,6 +15,7 @@ import (
 // alike, and the metric says so; those that do not share don't, and it says that,
 // too.
 func TestRoutersThinkAlikeBecauseTheyShare(t *testing.T) {
+	t.Parallel()
 	run := func(name string, mute bool) (asked uint64, regret time.Duration) {
 		t.Run(name, func(t *testing.T) {
 			cfg := harness.BubbleConfig{Routers: 3, Engines: 4, Delay: time.Millisecond, NoSharing: mute}

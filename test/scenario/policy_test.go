@@ -28,6 +28,7 @@ func havePolicy(b *harness.Bubble, want string) func() error {
 // A policy given through one router holds on all, learners too, picks go by it, it
 // outlives a restart, and it is given back.
 func TestPolicyIsGivenAtRunTime(t *testing.T) {
+	t.Parallel()
 	harness.InBubble(t, harness.BubbleConfig{Routers: 4, Engines: 2, Delay: time.Millisecond}, func(t *testing.T, b *harness.Bubble) {
 		waitLeader(b, 5*time.Second)
 		set := func(i int, policy string) {
@@ -60,6 +61,7 @@ func TestPolicyIsGivenAtRunTime(t *testing.T) {
 // Agents put the time at the beginning of their system prompt: the router says so,
 // and does not say what else stands there.
 func TestDiagnoseFindsABrokenPrefix(t *testing.T) {
+	t.Parallel()
 	harness.InBubble(t, harness.BubbleConfig{Routers: 2, Engines: 2, Delay: time.Millisecond}, func(t *testing.T, b *harness.Bubble) {
 		diagnose := func() (list []console.Diagnosis, text string) {
 			t.Helper()

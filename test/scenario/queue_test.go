@@ -42,6 +42,7 @@ func atOnce(e *harness.Engine) (most int) {
 // K04: a cap holds over routers that decide alone, whoever gets the burst, and
 // everybody is served.
 func TestCapOverRouters(t *testing.T) {
+	t.Parallel()
 	const limit, burst = 8, 200
 	f := func(name string, engines int, router func(i int) int) {
 		t.Helper()
@@ -90,6 +91,7 @@ func TestCapOverRouters(t *testing.T) {
 
 // K10: without replicas a request is held and never 404 or 429.
 func TestHeldForAFirstReplica(t *testing.T) {
+	t.Parallel()
 	hold := 20 * time.Second
 	cfg := harness.BubbleConfig{Routers: 2, Engines: 1, Delay: time.Millisecond, PoolFile: func(p *node.PoolConfig) {
 		p.Queue.Hold = &hold

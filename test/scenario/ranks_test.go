@@ -32,6 +32,7 @@ func finished(e *harness.Engine) (n []int64) {
 // Two ranks behind one address are two replicas: chats spread over them, each stays
 // where its history is, whichever router it comes through.
 func TestChatsStayAtTheirRank(t *testing.T) {
+	t.Parallel()
 	f := func(name string, kind enginesim.Kind, engine string) {
 		t.Helper()
 		t.Run(name, func(t *testing.T) {
@@ -94,6 +95,7 @@ func TestChatsStayAtTheirRank(t *testing.T) {
 // A rank is down when its process is: with another process no request fails, and
 // when it is back both of its ranks are, empty.
 func TestRanksGoWithTheirProcess(t *testing.T) {
+	t.Parallel()
 	harness.InBubble(t, withRanks(2, enginesim.VLLM, "auto", harness.BubbleConfig{Routers: 2, Engines: 2}), func(t *testing.T, b *harness.Bubble) {
 		old := chat(words("old", 3000), "Go on.", 10)
 		first := ok(t, b.Chat(0, old))
@@ -143,6 +145,7 @@ func TestRanksGoWithTheirProcess(t *testing.T) {
 
 // An operator names the process or one rank.
 func TestDrainOfRanks(t *testing.T) {
+	t.Parallel()
 	harness.InBubble(t, withRanks(2, enginesim.VLLM, "auto", harness.BubbleConfig{Routers: 2, Engines: 2}), func(t *testing.T, b *harness.Bubble) {
 		drain := func(id string) {
 			t.Helper()

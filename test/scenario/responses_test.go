@@ -60,6 +60,7 @@ func respond(t testing.TB, b *harness.Bubble, i int, previous, input string, str
 // them, where all that was said is in the cache. That the first router dies changes
 // nothing; that the replica restarts is told.
 func TestResponsesGoOnAtAnyRouter(t *testing.T) {
+	t.Parallel()
 	for _, kind := range []enginesim.Kind{enginesim.VLLM, enginesim.SGLang} {
 		cfg := harness.BubbleConfig{Routers: 2, Engines: 3, Delay: time.Millisecond}
 		cfg.Engine = enginesim.DefaultConfig()

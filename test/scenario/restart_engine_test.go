@@ -26,6 +26,7 @@ func matched(t testing.TB, r *harness.Router, id state.ReplicaID, c harness.Chat
 // way to the others no router takes it for a holder of what the old one held, while
 // what was sent to the new one before anybody noticed counts.
 func TestRestartInPlaceEmptiesTheSketch(t *testing.T) {
+	t.Parallel()
 	// noticed is how long it may take: the longest wait between two readings of an
 	// idle engine, one reading, and the news.
 	const noticed = 650 * time.Millisecond
@@ -106,6 +107,7 @@ func TestRestartInPlaceEmptiesTheSketch(t *testing.T) {
 // While another engine is lighter, only the cache speaks for the one that restarts:
 // after it did, picks follow the load.
 func TestPicksFollowTheLoadAfterARestart(t *testing.T) {
+	t.Parallel()
 	harness.InBubble(t, harness.BubbleConfig{Routers: 3, Engines: 2, Delay: time.Millisecond}, func(t *testing.T, b *harness.Bubble) {
 		prompt := chat(words("prefix", 6000), "Go on.", 20)
 		first := ok(t, b.Chat(0, prompt))

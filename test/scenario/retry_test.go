@@ -13,6 +13,7 @@ import (
 // The engine that holds a prefix fails: before the first byte another one answers
 // and the client sees one clean answer; after it the client is told.
 func TestEngineFailsUnderARequest(t *testing.T) {
+	t.Parallel()
 	f := func(name string, fault enginesim.Fault, stream, clean bool) {
 		t.Helper()
 		t.Run(name, func(t *testing.T) {
@@ -80,6 +81,7 @@ func TestEngineFailsUnderARequest(t *testing.T) {
 // An engine's process is gone: no client notices, and it gets its share again once
 // it is back.
 func TestEngineProcessDiesAndReturns(t *testing.T) {
+	t.Parallel()
 	harness.InBubble(t, harness.BubbleConfig{Routers: 2, Engines: 2, Delay: time.Millisecond}, func(t *testing.T, b *harness.Bubble) {
 		b.Engine(0).Kill()
 		for i := range 20 {
@@ -114,6 +116,7 @@ func TestEngineProcessDiesAndReturns(t *testing.T) {
 // An engine restarts at its address, too fast for a probe to fail: its cache is
 // gone, and no router takes it for a holder any more; what it learns then counts.
 func TestEngineRestartsInPlace(t *testing.T) {
+	t.Parallel()
 	f := func(name string, restart func(e *harness.Engine)) {
 		t.Helper()
 		t.Run(name, func(t *testing.T) {

@@ -13,6 +13,7 @@ import (
 // traffic: no stream is cut, clients that find a router closed go to another one,
 // and afterwards all know the prefixes still.
 func TestRollingRestart(t *testing.T) {
+	t.Parallel()
 	harness.InBubble(t, harness.BubbleConfig{Routers: 3, Engines: 3, Delay: time.Millisecond}, func(t *testing.T, b *harness.Bubble) {
 		waitLeader(b, 5*time.Second)
 		time.Sleep(10 * time.Second) // all three vote

@@ -14,6 +14,7 @@ import (
 // One engine's metrics hang or fail while it serves: it gets its share all the
 // same, and the readings of the others stay fresh on all routers.
 func TestMetricsCannotBeRead(t *testing.T) {
+	t.Parallel()
 	f := func(name string, fault enginesim.Fault) {
 		t.Helper()
 		t.Run(name, func(t *testing.T) {
@@ -63,6 +64,7 @@ func TestMetricsCannotBeRead(t *testing.T) {
 // The router that reads an engine dies: another takes over, and no router's reading
 // is ever older than two seconds.
 func TestReaderDies(t *testing.T) {
+	t.Parallel()
 	harness.InBubble(t, harness.BubbleConfig{Routers: 3, Engines: 4, Delay: time.Millisecond}, func(t *testing.T, b *harness.Bubble) {
 		reader := b.Router(2).Replica(b.Engine(0).ID).Reading.Reader
 		for _, r := range b.Routers() {
@@ -91,6 +93,7 @@ func TestReaderDies(t *testing.T) {
 // one of them reads it instead, it is not taken for dead, and requests through
 // either side are served.
 func TestReaderIsCutOffFromAnEngine(t *testing.T) {
+	t.Parallel()
 	harness.InBubble(t, harness.BubbleConfig{Routers: 3, Engines: 2, Delay: time.Millisecond}, func(t *testing.T, b *harness.Bubble) {
 		e := b.Engine(0)
 		cut := slices.IndexFunc(b.Routers(), func(r *harness.Router) bool { return r.ID() == b.Router(0).Replica(e.ID).Reading.Reader })

@@ -67,6 +67,7 @@ func chats(t testing.TB, b *harness.Bubble, seed int64, conversations, turns int
 // The same conversations over one router, over three, and over three that tell
 // each other nothing: three are as good as one because they share, and only then.
 func TestSharingMakesThreeRoutersAsGoodAsOne(t *testing.T) {
+	t.Parallel()
 	run := func(name string, cfg harness.BubbleConfig) (y *tally) {
 		t.Run(name, func(t *testing.T) {
 			cfg.Engines, cfg.Delay = 4, time.Millisecond
@@ -94,6 +95,7 @@ func TestSharingMakesThreeRoutersAsGoodAsOne(t *testing.T) {
 // waits longer for it than if all had been sent to one replica. How many is a mean of
 // bursts: now and then each router spills its last requests to a replica of its own.
 func TestBurstOfOneColdPrefix(t *testing.T) {
+	t.Parallel()
 	run := func(name string, cfg harness.BubbleConfig) (y *tally, holders int) {
 		t.Run(name, func(t *testing.T) {
 			cfg.Delay = time.Millisecond

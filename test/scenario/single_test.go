@@ -15,6 +15,7 @@ import (
 // One router and one engine: what the client gets is what the engine said, what
 // the engine got is what the client sent, and the counts add up.
 func TestOneRouterRelaysChats(t *testing.T) {
+	t.Parallel()
 	f := func(name string, c harness.Chat) {
 		t.Helper()
 		t.Run(name, func(t *testing.T) {

@@ -13,6 +13,7 @@ import (
 // What splits an engine's cache splits what routers think it holds: of requests
 // that look alike only the identical one is taken for a match, on any router.
 func TestWhatSplitsTheCacheIsNoMatch(t *testing.T) {
+	t.Parallel()
 	type object map[string]any
 	image := func(fill string) object {
 		data := base64.StdEncoding.EncodeToString([]byte(strings.Repeat(fill, 3000)))

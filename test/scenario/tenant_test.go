@@ -18,6 +18,7 @@ import (
 // what routers think, not in the engine, and not by a salt of one's own. Keys of one
 // tenant share it, on any router.
 func TestTenantsShareNoCache(t *testing.T) {
+	t.Parallel()
 	keyed := func(name, tenant string) node.KeyConfig {
 		sum := sha256.Sum256([]byte("sk-" + name))
 		return node.KeyConfig{Name: name, Tenant: tenant, Hash: node.KeyHash("sha256:" + hex.EncodeToString(sum[:]))}

@@ -17,6 +17,7 @@ import (
 // streams are up or not, and says nothing of closed ports. Once the copy is stopped
 // the router it was copied from counts again, and nothing is said any more.
 func TestCopiedDataDirectory(t *testing.T) {
+	t.Parallel()
 	const copied = 3
 	harness.InBubble(t, harness.BubbleConfig{Routers: 3, Delay: time.Millisecond, RouterFile: func(i int, c *node.Config) {
 		if i == copied {

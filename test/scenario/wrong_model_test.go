@@ -58,6 +58,7 @@ func unavailable(t *testing.T, r *harness.Reply) {
 // The one replica of the pool's model goes away; beside it is an engine of another
 // model, which would only say that it does not know this one.
 func TestEngineOfAnotherModelStandsInForNobody(t *testing.T) {
+	t.Parallel()
 	f := func(name string, maxEjected node.Percent, ejected bool) {
 		t.Run(name, func(t *testing.T) {
 			harness.InBubble(t, harness.BubbleConfig{
@@ -121,6 +122,7 @@ func TestEngineOfAnotherModelStandsInForNobody(t *testing.T) {
 
 // The pool's model is wrong for all of its engines: they say so themselves.
 func TestWrongModelOfAPool(t *testing.T) {
+	t.Parallel()
 	harness.InBubble(t, harness.BubbleConfig{
 		Engines: 2, Delay: time.Millisecond, PoolFile: func(p *node.PoolConfig) { p.UpstreamModel = "misspelt" },
 	}, func(t *testing.T, b *harness.Bubble) {
@@ -143,6 +145,7 @@ func TestWrongModelOfAPool(t *testing.T) {
 // An engine whose metrics are not there answers and is sent requests: people are told
 // that it can't be read, and not that it can't be reached.
 func TestEngineWithoutMetricsIsUnreadable(t *testing.T) {
+	t.Parallel()
 	harness.InBubble(t, harness.BubbleConfig{Routers: 2, Engines: 2, Delay: time.Millisecond}, func(t *testing.T, b *harness.Bubble) {
 		e := b.Engine(0)
 		e.Fault(enginesim.Fault{Kind: enginesim.FaultMetricsStatus, Status: 404})

@@ -29,6 +29,7 @@ func lawCell(t *testing.T, name, work string, size int, cfg Config, drive func(*
 
 // K05: a wave through four routers that can't have heard of each other's picks.
 func TestWaveIsSpread(t *testing.T) {
+	t.Parallel()
 	r := lawCell(t, "wave", "wave", 800, Config{Routers: 4}, driveWave)
 	if x := r.Extra["in_flight_spread"]; x > 1.3 {
 		t.Errorf("in flight max/mean %.2f at the wave's end", x)
@@ -38,6 +39,7 @@ func TestWaveIsSpread(t *testing.T) {
 // K07: a prefix that everybody has is no reason to stay together. The case asks for 1.3;
 // runs of this length come to 1.28 to 1.37, and to 5 when own load is not counted.
 func TestUniversalPrefixIsSpread(t *testing.T) {
+	t.Parallel()
 	r := lawCell(t, "universal", "universal", 1600, Config{Routers: 4, Replicas: 16, Rate: 80, Loads: true}, nil)
 	if f := &r.Figures; f.InFlightSpread > 1.6 || f.HitRate < 0.9 {
 		t.Errorf("in flight max/mean %.2f, hit rate %.3f", f.InFlightSpread, f.HitRate)
@@ -48,6 +50,7 @@ func TestUniversalPrefixIsSpread(t *testing.T) {
 // measure asks for 1.5; runs of this length come to 1.3 to 1.55, and to 7 where all
 // stay together.
 func TestHotPrefixIsSpread(t *testing.T) {
+	t.Parallel()
 	cfg := Config{Routers: 4, Rate: 40, Loads: true}
 	f := lawCell(t, "hot", "hot", 600, cfg, nil).Figures
 	policyOf(&cfg, sticky)
@@ -63,6 +66,7 @@ func TestHotPrefixIsSpread(t *testing.T) {
 // K12: a replica four times as slow gets about a quarter of a fast one's requests, or
 // none while the fast ones keep up.
 func TestSlowReplicaGetsLess(t *testing.T) {
+	t.Parallel()
 	cfg := Config{Routers: 3, SlowFirst: 4, Rate: 20, Loads: true}
 	r := lawCell(t, "slow", "unique", 800, cfg, driveSlow)
 	cfg.Replicas, cfg.SlowFirst = 7, 1
@@ -77,6 +81,7 @@ func TestSlowReplicaGetsLess(t *testing.T) {
 
 // Engines of unknown speed are known after 200 requests, and one that changes again.
 func TestSpeedsAreLearned(t *testing.T) {
+	t.Parallel()
 	for _, speed := range []float64{1. / 3, 3} {
 		r := lawCell(t, "learn", "learn", slowed+200, Config{Speed: speed, Rate: 10 * speed}, driveLearn)
 		if x := r.Extra["err_25"]; x < 0.3 {
@@ -90,6 +95,7 @@ func TestSpeedsAreLearned(t *testing.T) {
 
 // Policies are compared with the best of their cell and with one router.
 func TestCompare(t *testing.T) {
+	t.Parallel()
 	cell := func(name string, seed uint64, ttft, tpot, goodput float64) Result {
 		return Result{Group: "policies", Name: name, Seed: seed, Figures: Figures{Requests: 1, TTFTMean: ttft, TPOTP99: tpot, Goodput: goodput}}
 	}

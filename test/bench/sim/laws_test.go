@@ -30,6 +30,7 @@ func chats(t *testing.T, cfg Config) Figures {
 
 // Three routers that share are as good as one; three that do not are not.
 func TestThreeSharingRoutersAreAsGoodAsOne(t *testing.T) {
+	t.Parallel()
 	one := chats(t, Config{})
 	three := chats(t, Config{Routers: 3})
 	mute := chats(t, Config{Routers: 3, NoSharing: true})
@@ -52,6 +53,7 @@ func TestThreeSharingRoutersAreAsGoodAsOne(t *testing.T) {
 // so where three holders are about full at the burst's end each router may spill to
 // a replica of its own, 7 in all (in one burst of sixty).
 func TestBurstTakesAsManyReplicasWhateverTheRouters(t *testing.T) {
+	t.Parallel()
 	const bursts = 10
 	used := map[int]float64{}
 	for _, n := range []int{1, 4} {
@@ -75,6 +77,7 @@ func TestBurstTakesAsManyReplicasWhateverTheRouters(t *testing.T) {
 
 // A joiner that gets all traffic at once hits as the others did.
 func TestJoinerIsWarm(t *testing.T) {
+	t.Parallel()
 	w, err := groupsWork(1, 1, true, 40)
 	if err != nil {
 		t.Fatal(err)
@@ -90,6 +93,7 @@ func TestJoinerIsWarm(t *testing.T) {
 
 // What a matrix writes is there, and names every cell.
 func TestResultsAreWritten(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	o := Options{Scale: Quick, Groups: []string{"k06"}, Out: dir, Images: dir}
 	results := Run(t, o)
@@ -108,6 +112,7 @@ func TestResultsAreWritten(t *testing.T) {
 
 // Every cell of every scale names a workload and a table that exist.
 func TestMatrixIsWhole(t *testing.T) {
+	t.Parallel()
 	for _, s := range []Scale{Quick, Usual, Full} {
 		seen := map[string]bool{}
 		for _, c := range Matrix(s) {

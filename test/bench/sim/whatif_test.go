@@ -12,6 +12,7 @@ import (
 // What --what-if says agrees with whole routers: mean TTFT within 15 %, hit rate within
 // 0.03.
 func TestWhatIfAgreesWithWholeRouters(t *testing.T) {
+	t.Parallel()
 	w, err := works["conversation"](1, 200)
 	if err != nil {
 		t.Fatal(err)
