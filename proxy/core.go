@@ -132,6 +132,7 @@ type Core struct {
 	noUsage  urlSet // replicas that refuse to be asked for usage
 	limited  limited
 	queues   queues
+	refusals tally
 	panicked func(p any) // hears of a panic that ended a request that waits
 }
 
@@ -223,6 +224,7 @@ func (c *Core) Admit(a *Ask) (*Job, error) {
 	j := c.jobs.Get().(*Job)
 	j.core, j.id, j.model, j.pool = c, a.ID, a.Request.Model, pool
 	j.tried, j.pick, j.answered = j.tried[:0], Pick{}, false
+	j.choice.Candidates, j.freed = j.choice.Candidates[:0], 0
 	j.partial = a.Request.Continues()
 	j.band = a.Band
 	j.legs = newTwoLegs(pool, a)
