@@ -83,9 +83,9 @@ func TestRefusalsAreRemembered(t *testing.T) {
 // A pool without replicas, and one whose replicas are busy themselves, leave a record, too.
 func TestOtherRefusalsAreRemembered(t *testing.T) {
 	inBubble(t, func(t *testing.T, w wire) {
-		f := func(reason, word string, candidates, picks int, handlers ...func(*engine, *incoming) bool) {
+		f := func(reason, word string, candidates, picks int, list ...func(*engine, *incoming) bool) {
 			t.Helper()
-			g := newRig(t, w, engines(handlers...))
+			g := newRig(t, w, list)
 			g.chat(ask, "x-request-id: it")
 			k := g.refusalOfID("it")
 			if k.Refused.Reason != reason || !strings.Contains(k.Refused.Words[0], word) || len(k.Candidates) != candidates {
@@ -103,8 +103,6 @@ func TestOtherRefusalsAreRemembered(t *testing.T) {
 		f(shedReplicasBusy, "1 attempt)", 1, 1, says(jsonAnswer(429, `{"error":{"message":"busy"}}`)))
 	})
 }
-
-func engines(list ...func(*engine, *incoming) bool) []func(e *engine, in *incoming) bool { return list }
 
 // A storm of refusals takes no room from picks.
 func TestRefusalsAreBounded(t *testing.T) {

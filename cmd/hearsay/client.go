@@ -41,7 +41,7 @@ func (a *admin) addFlags(cmd *cobra.Command) {
 		}
 		return "HEARSAY_SERVER"
 	}
-	cmd.Flags().StringVar(&a.server, "server", server, "admin URL, or host:port, of the router to ask, or to write through (env HEARSAY_SERVER)")
+	cmd.Flags().StringVar(&a.server, "server", server, "admin URL, host:port, or :port of this machine, of the router to ask, or to write through (env HEARSAY_SERVER)")
 	cmd.Flags().StringVar(&a.token, "token", os.Getenv("HEARSAY_TOKEN"), "admin token (env HEARSAY_TOKEN)")
 	cmd.Flags().Lookup("token").DefValue = ""
 }
@@ -140,7 +140,10 @@ func (a *admin) refused(status int, raw []byte) error {
 // base is the server as a URL: host:port, as status prints it, will do.
 func (a *admin) base() (*url.URL, error) {
 	server := a.server
-	if !strings.Contains(server, "://") {
+	switch {
+	case strings.HasPrefix(server, ":"): // a port of this machine
+		server = "http://127.0.0.1" + server
+	case !strings.Contains(server, "://"):
 		server = "http://" + server
 	}
 	u, err := url.Parse(server)

@@ -264,7 +264,7 @@ func fitsPath(path string, body []byte) error {
 
 // answered takes off what engines put before a request's id in their answers.
 func answered(id string) (request string, stripped bool) {
-	for _, p := range []string{"chatcmpl-", "cmpl-", "msg_"} {
+	for _, p := range []string{"chatcmpl-", "cmpl-", "msg_", "resp_"} {
 		if rest, ok := strings.CutPrefix(id, p); ok && rest != "" {
 			return rest, true
 		}

@@ -30,7 +30,8 @@ func TestReplayWhatIfThatCannotBe(t *testing.T) {
 	}
 	f("unknown setting", "--what-if", "colour=red")
 	f("use one of", "--what-if", "policy=best")
-	f("--target has no meaning with --what-if", "--what-if", "policy=ttft", "--target", "http://127.0.0.1:1")
+	f("--model has no meaning with --what-if", "--what-if", "policy=ttft", "--model", "m")
+	f("one router's admin address, not 2", "--what-if", "policy=ttft", "--target", "http://127.0.0.1:1,http://127.0.0.1:2")
 	f("--routers has a meaning with --what-if only", "--routers", "3")
 	f("--warmup", "--what-if", "policy=ttft", "--warmup", "10h")
 }
