@@ -85,7 +85,7 @@ func TestOtherRefusalsAreRemembered(t *testing.T) {
 	inBubble(t, func(t *testing.T, w wire) {
 		f := func(reason, word string, candidates, picks int, list ...func(*engine, *incoming) bool) {
 			t.Helper()
-			g := newRig(t, w, list)
+			g := newRig(t, w, list, func(cfg *Config, _ *poolSpec) { cfg.Core.Picker = nil })
 			g.chat(ask, "x-request-id: it")
 			k := g.refusalOfID("it")
 			if k.Refused.Reason != reason || !strings.Contains(k.Refused.Words[0], word) || len(k.Candidates) != candidates {

@@ -63,7 +63,7 @@ func (x *Refusal) met(k *Pick) string {
 	if why, ok := strings.CutPrefix(x.Reason, "all_"); ok {
 		return "no replica of pool " + k.Pool + " could take it: all are " + why
 	}
-	if len(k.Candidates) > 0 {
+	if x.Reason == "none_eligible" || len(k.Candidates) > 0 {
 		return "no replica of pool " + k.Pool + " could take it"
 	}
 	return x.Reason

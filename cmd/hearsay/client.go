@@ -41,7 +41,7 @@ func (a *admin) addFlags(cmd *cobra.Command) {
 		}
 		return "HEARSAY_SERVER"
 	}
-	cmd.Flags().StringVar(&a.server, "server", server, "admin URL, host:port, or :port of this machine, of the router to ask, or to write through (env HEARSAY_SERVER)")
+	cmd.Flags().StringVar(&a.server, "server", server, "admin URL, or host:port, of the router to ask, or to write through (env HEARSAY_SERVER)")
 	cmd.Flags().StringVar(&a.token, "token", os.Getenv("HEARSAY_TOKEN"), "admin token (env HEARSAY_TOKEN)")
 	cmd.Flags().Lookup("token").DefValue = ""
 }

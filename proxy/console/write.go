@@ -1,6 +1,7 @@
 package console
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/json"
@@ -169,7 +170,7 @@ func (s *Server) addReplica(w http.ResponseWriter, r *http.Request) {
 	}
 	done := Done{Index: index, Behind: behind}
 	if is, why := s.firstSeen(r.Context(), rep.URL); is != "" && !is.TakesRequests() {
-		done.Message = fmt.Sprintf("%s was added, but is %s%s. It gets requests when it is ready: see hearsay replicas", rep.URL, is, more(why))
+		done.Message = fmt.Sprintf("%s was added, but is %s: %s. It gets requests when it is ready: see hearsay replicas", rep.URL, is, cmp.Or(why, "it was read a moment ago"))
 	}
 	respond(w, http.StatusOK, done)
 }
