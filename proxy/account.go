@@ -53,6 +53,7 @@ func (j *Job) End(r *Result) {
 		j.learn(r)
 	}
 	j.meter(r)
+	j.record(r)
 	j.core.pump(j.queue)
 }
 

@@ -224,3 +224,18 @@ func TestKeySeriesAreBounded(t *testing.T) {
 		}
 	}
 }
+
+// A scheme ends with spaces, as RFC 9110 and vLLM have it.
+func TestBearerIsFollowedBySpaces(t *testing.T) {
+	f := func(header, want string) {
+		t.Helper()
+		if got := string(bearerOf([]byte(header))); got != want {
+			t.Errorf("%q: %q, want %q", header, got, want)
+		}
+	}
+	f("Bearer key", "key")
+	f("bearer  key ", "key")
+	f("Bearer\tkey", "")
+	f("Bearerkey", "")
+	f("Basic key", "")
+}

@@ -10,7 +10,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
-	"github.com/valyala/fasthttp"
 
 	"github.com/hearsay-llm/hearsay/proxy/gateway"
 )
@@ -103,9 +102,6 @@ type Config struct {
 	Limits   Limits
 	Logger   zerolog.Logger
 	Registry prometheus.Registerer // nil: metrics are kept and not registered
-
-	// mark sets what a client claims, for tests.
-	mark func(h *fasthttp.RequestHeader, a *Ask)
 
 	// NoDate leaves the Date header out. The HTTP library's clock for it is a
 	// goroutine that never ends, so tests in bubbles set this.

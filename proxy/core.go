@@ -81,6 +81,9 @@ type CoreConfig struct {
 	// Told hears of each pick. It is called on the request path and must not block, nor
 	// keep the pick; nil: nobody.
 	Told func(*Pick)
+	// Ended hears what each request was like whose answer was counted. It is called on the
+	// request path and must not block; nil: nobody.
+	Ended func(*Record)
 	// Loads hears what vLLM tells of its load with an answer: KV use 0..1 and waiting
 	// requests, negative where unknown. It is called on the request path and must not
 	// block; nil: it is not asked for.
@@ -122,6 +125,7 @@ type Core struct {
 	loads    func(r *state.ReplicaView, now time.Time, kvUsage, waiting float64)
 	picked   func(pool string, c *routing.Choice, marks []prefix.Mark, tokens []int32)
 	told     func(*Pick)
+	ended    func(*Record)
 	prompts  *prompts     // nil: nothing is kept
 	sampleAt atomic.Int64 // Unix nanoseconds: when the next sample is due
 	now      func() time.Time
@@ -132,6 +136,7 @@ type Core struct {
 	noUsage  urlSet // replicas that refuse to be asked for usage
 	limited  limited
 	queues   queues
+	refusals tally
 	panicked func(p any) // hears of a panic that ended a request that waits
 }
 
@@ -142,7 +147,7 @@ func newCore(cfg CoreConfig, picks int, m *metrics) *Core {
 	c := &Core{
 		store: cfg.Store, picker: cfg.Picker, ratios: cfg.Ratios, index: cfg.Index, cal: cfg.Calibration,
 		reporter: cfg.Reporter, counted: cfg.Counted, sample: cfg.Sample, loads: cfg.Loads, now: cfg.Now, metrics: m, picks: newPicks(picks), started: time.Now(),
-		jobs: sync.Pool{New: func() any { return &Job{} }}, picked: cfg.Picked, told: cfg.Told, queues: newQueues(),
+		jobs: sync.Pool{New: func() any { return &Job{} }}, picked: cfg.Picked, told: cfg.Told, ended: cfg.Ended, queues: newQueues(),
 	}
 	if cfg.Prompts {
 		c.prompts = &prompts{pools: map[string]*keptBodies{}}
@@ -223,6 +228,7 @@ func (c *Core) Admit(a *Ask) (*Job, error) {
 	j := c.jobs.Get().(*Job)
 	j.core, j.id, j.model, j.pool = c, a.ID, a.Request.Model, pool
 	j.tried, j.pick, j.answered = j.tried[:0], Pick{}, false
+	j.choice.Candidates, j.freed = j.choice.Candidates[:0], 0
 	j.partial = a.Request.Continues()
 	j.band = a.Band
 	j.legs = newTwoLegs(pool, a)

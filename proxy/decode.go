@@ -139,6 +139,6 @@ func (d *decoded) Write(p []byte) (int, error) {
 func (s *Server) overBudget() *api.Error {
 	e := api.Unavailable("body_budget", time.Second)
 	e.Code, e.Message = "overloaded", "The router holds too many request bytes at the moment. Try again later."
-	s.metrics.shed.WithLabelValues(unknownPool, e.Reason).Inc()
+	s.core.shed(unknownPool, e.Reason)
 	return e
 }

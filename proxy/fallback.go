@@ -111,6 +111,7 @@ func (r *request) enterOther(name string) bool {
 	if r.legs != nil {
 		r.closeLegs()
 	}
+	r.stand()
 	r.job.Release()
 	r.job = job
 	r.takeLegs()

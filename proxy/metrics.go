@@ -131,7 +131,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 // over the first event would be missing. Codes of answers are left to come.
 var (
 	shedReasons = []string{
-		"no_replicas", "none_eligible", "replicas_busy",
+		"no_replicas", "none_eligible", shedReplicasBusy,
 		"all_" + routing.ExcludedDraining, "all_" + routing.ExcludedEjected, "all_" + routing.ExcludedTrial,
 		"all_" + routing.ExcludedLoading, "all_" + routing.ExcludedUnreachable, "all_" + routing.ExcludedITL,
 		shedSaturated, shedQueueFull, shedDisplaced, shedTimeout, shedHoldTimeout,

@@ -131,6 +131,13 @@ func refusal(err error) *api.Error {
 	return u
 }
 
+// Named says by which id the answer can be asked for later.
+func (j *Job) Named(id string) {
+	if j.now.open {
+		j.core.picks.named(j.now.nth, id)
+	}
+}
+
 // First says that the first token has come. Later calls do nothing.
 func (j *Job) First() {
 	a := &j.now

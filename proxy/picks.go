@@ -4,6 +4,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/hearsay-llm/hearsay/proxy/api"
 	"github.com/hearsay-llm/hearsay/routing"
 	"github.com/hearsay-llm/hearsay/state"
 )
@@ -26,6 +27,8 @@ type Pick struct {
 	TTFT          time.Duration   `json:"ttft_ns"`                    // predicted
 	Observed      time.Duration   `json:"observed_ttft_ns,omitempty"` // from the pick to a stream's first token; 0 before it has come
 	Queued        time.Duration   `json:"queued_ns,omitempty"`        // in the pool's queue, before the pick
+	Response      string          `json:"response_id,omitempty"`      // of Responses: the answer's id at its engine
+	Refused       *Refusal        `json:"refusal,omitempty"`          // why no replica served it; nil: one was picked
 	Candidates    []CandidateInfo `json:"candidates"`
 }
 
@@ -37,6 +40,7 @@ type CandidateInfo struct {
 	Terms         Terms           `json:"terms"`
 	Excluded      string          `json:"excluded,omitempty"` // why it could not be picked
 	Despite       string          `json:"despite,omitempty"`  // why it could only be picked since nobody else was left
+	Had           Had             `json:"had,omitzero"`       // of a refused request
 }
 
 // Terms are routing.Terms with the names that they have in JSON: queued tokens,
@@ -71,9 +75,13 @@ type Picks struct {
 	ring  []Pick // guarded by mu; buffers are reused
 	next  int    // guarded by mu
 	noted uint64 // guarded by mu; picks ever noted
+
+	refused *Picks // requests that no replica served; nil in that itself
 }
 
-func newPicks(n int) *Picks { return &Picks{ring: make([]Pick, n)} }
+func newPicks(n int) *Picks {
+	return &Picks{ring: make([]Pick, n), refused: &Picks{ring: make([]Pick, (n+refusedPart-1)/refusedPart)}}
+}
 
 // note remembers a pick and returns the how manieth it is, from 1; 0 when none is
 // remembered.
@@ -83,13 +91,19 @@ func (p *Picks) note(k *Pick, c *routing.Choice) uint64 {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.put(k, c)
+	return p.noted
+}
+
+// put remembers a pick in the place of the oldest. The caller holds mu.
+func (p *Picks) put(k *Pick, c *routing.Choice) *Pick {
 	p.noted++
 	slot := &p.ring[p.next]
 	p.next = (p.next + 1) % len(p.ring)
 	list := slot.Candidates[:0]
 	*slot = *k
 	slot.Candidates = appendCandidates(list, c)
-	return p.noted
+	return slot
 }
 
 // first notes when the first token of the pick that was noted as the nth came, after
@@ -97,11 +111,28 @@ func (p *Picks) note(k *Pick, c *routing.Choice) uint64 {
 func (p *Picks) first(nth uint64, after time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if k := p.nth(nth); k != nil {
+		k.Observed = after
+	}
+}
+
+// named notes by which id the answer of the nth pick can be asked for. A pick that has
+// been forgotten meanwhile is left alone.
+func (p *Picks) named(nth uint64, id string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if k := p.nth(nth); k != nil {
+		k.Response = id
+	}
+}
+
+// nth is the pick that was noted as the nth, nil if it is forgotten. The caller holds mu.
+func (p *Picks) nth(nth uint64) *Pick {
 	back := p.noted - nth
 	if nth == 0 || back >= uint64(len(p.ring)) {
-		return
+		return nil
 	}
-	p.ring[(p.next-1-int(back)+2*len(p.ring))%len(p.ring)].Observed = after
+	return &p.ring[(p.next-1-int(back)+2*len(p.ring))%len(p.ring)]
 }
 
 // appendCandidates copies the candidates of a choice, the chosen one first.
@@ -123,12 +154,40 @@ func appendCandidates(dst []CandidateInfo, c *routing.Choice) []CandidateInfo {
 	return dst
 }
 
-// Of returns the picks of a request, the first attempt first. The result is the
-// caller's.
+// Of returns the picks of a request, named by its own id or that of the response to it,
+// the first attempt first, and last its refusal, if it
+// was refused. The result is the caller's.
 func (p *Picks) Of(requestID string) []Pick {
+	out := p.of(requestID)
+	if len(out) == 0 {
+		out = p.of(p.answeredBy(requestID))
+	}
+	for _, k := range p.refused.of(requestID) {
+		x := *k.Refused
+		x.Words = x.words(&k)
+		k.Refused = &x
+		out = append(out, k)
+	}
+	return out
+}
+
+// answeredBy is the id of the request whose answer is the response of that id, with its
+// tag or without; empty if there is none.
+func (p *Picks) answeredBy(response string) string {
+	bare, _, _ := api.SplitTag(response)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	var out []Pick
+	for i := range p.ring {
+		if k := &p.ring[i]; bare != "" && (k.Response == bare || k.Response == response) {
+			return k.RequestID
+		}
+	}
+	return ""
+}
+
+func (p *Picks) of(requestID string) (out []Pick) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	for i := range p.ring {
 		k := p.ring[(p.next+i)%len(p.ring)]
 		if requestID != "" && k.RequestID == requestID {

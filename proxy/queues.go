@@ -20,6 +20,7 @@ type poolQueue struct {
 	queue.Queue
 	pool   string
 	depth  [state.Bands]prometheus.Gauge // by band
+	here   [state.Bands]atomic.Int64     // the same
 	waited prometheus.Observer           // seconds
 }
 
@@ -117,6 +118,8 @@ const (
 	shedDisplaced   = "displaced"
 	shedTimeout     = "queue_timeout"
 	shedHoldTimeout = "hold_timeout"
+	// shedReplicasBusy: those that were asked said "later".
+	shedReplicasBusy = "replicas_busy"
 )
 
 // first picks a replica for a job that has none yet, or says that it has to wait.
@@ -249,6 +252,7 @@ func bytesOr(n int64) int64 {
 func (p *place) count(n int64) {
 	p.core.store.Wait(p.queue.pool, n, n*p.Tokens)
 	p.queue.depth[p.Band].Add(float64(n))
+	p.queue.here[p.Band].Add(n)
 }
 
 // uncached is the prompt tokens that the latest pick's best holder would have to
@@ -359,9 +363,14 @@ const maxRetryWait = time.Minute
 // retryAfter is when a client may ask again by estimate: when what waits has got its
 // replicas.
 func (j *Job) retryAfter() time.Duration {
-	waiting := j.core.store.View().Backlog(j.pool).Requests
-	each := float64(max(j.freed, 10*time.Millisecond)) / float64(max(1, len(j.pool.Replicas)))
-	return time.Duration(min(max(float64(time.Second), float64(j.freed)+each*float64(waiting)), float64(maxRetryWait)))
+	return max(time.Second, drainTime(j.core.store.View(), j.pool, j.freed))
+}
+
+// drainTime is when what waits for a pool has got its replicas, by estimate, where one has
+// room after freed.
+func drainTime(v *state.View, pool *state.PoolView, freed time.Duration) time.Duration {
+	each := float64(max(freed, 10*time.Millisecond)) / float64(max(1, len(pool.Replicas)))
+	return time.Duration(min(float64(freed)+each*float64(v.Backlog(pool).Requests), float64(maxRetryWait)))
 }
 
 // hasRoom reports whether a pool would take the job's like at once.

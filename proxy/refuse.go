@@ -25,9 +25,15 @@ func (r *request) refuse(f *failure) {
 	r.pass(f)
 }
 
-// verdict counts a request that no replica served and says what its client is told:
-// nil for a replica's own words.
+// verdict counts a request that no replica served, remembers why, and says what its
+// client is told: nil for a replica's own words.
 func (r *request) verdict(f *failure) *api.Error {
+	e := r.judge(f)
+	r.noteRefusal(e, f)
+	return e
+}
+
+func (r *request) judge(f *failure) *api.Error {
 	r.reason = f.reason
 	r.place.Leave()
 	switch cause := r.call.cause(); {
@@ -39,9 +45,9 @@ func (r *request) verdict(f *failure) *api.Error {
 	}
 	switch {
 	case f.shed != "":
-		r.s.metrics.shed.WithLabelValues(r.pool, f.shed).Inc()
+		r.s.core.shed(r.pool, f.shed)
 	case f.outcome == OutcomeBusy && r.job.Attempts() > 0:
-		r.s.metrics.shed.WithLabelValues(r.pool, "replicas_busy").Inc()
+		r.s.core.shed(r.pool, shedReplicasBusy)
 	}
 	if f.err != nil && f.outcome == OutcomeBusy && f.wait > 0 {
 		e := *f.err

@@ -86,7 +86,12 @@ func (a *relay) watch() {
 	opts := sse.Options{DropUsage: r.usage, Model: names.Model, Of: names.Of, Tag: names.Tag, Previous: names.Previous}
 	switch opts.Typed = r.ask.Endpoint.Shape() == api.Typed; {
 	case opts.Typed:
-		opts.OnData = func(payload []byte) { a.typed.Read(payload, a.sink) }
+		opts.OnData = func(payload []byte) {
+			named := a.typed.ID != ""
+			if a.typed.Read(payload, a.sink); !named && a.typed.ID != "" {
+				r.job.Named(a.typed.ID)
+			}
+		}
 	case a.sink != nil:
 		read := a.deltas.Read
 		if r.native {
@@ -145,6 +150,9 @@ func (a *relay) load() *failure {
 		a.sink = r.job.Answer()
 	}
 	a.read = api.ReadResponse(b, r.family(), a.sink)
+	if a.read.ID != "" && ep == api.Responses {
+		r.job.Named(a.read.ID)
+	}
 	if a.json && !a.read.Object {
 		return broken("bad_response", true)
 	}

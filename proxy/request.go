@@ -55,7 +55,8 @@ type request struct {
 	// fell is why the present one is asked in the place of the request's own.
 	fallbacks []string
 	fell      string
-	before    *failure // why the pool before could not serve it; nil: there was none
+	before    *failure  // why the pool before could not serve it; nil: there was none
+	stood     *standing // how it stood there
 	call      *call
 	disarm    func()
 	x         exchange
@@ -94,6 +95,9 @@ func (r *request) answer(status int, contentType string, body []byte) {
 // fail answers with an error.
 func (r *request) fail(e *api.Error) {
 	r.reason = e.Reason
+	if r.job == nil {
+		r.noteRefusal(e, nil)
+	}
 	allow := append([]byte(nil), r.ctx.Response.Header.Peek("Allow")...)
 	r.s.writeError(r.ctx, r.id, e)
 	if len(allow) > 0 {

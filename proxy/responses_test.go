@@ -87,6 +87,35 @@ func TestResponsesTravelAsTheyAre(t *testing.T) {
 	})
 }
 
+// A past response is found by its own id, as the client got it or as its engine knows it.
+func TestPicksAreFoundByResponse(t *testing.T) {
+	inBubble(t, func(t *testing.T, w wire) {
+		g := newRig(t, w, handlers(func(_ *engine, in *incoming) bool {
+			if strings.Contains(string(in.body), `"stream":true`) {
+				return streams(strings.ReplaceAll(strings.Join(respEvents(), ""), "resp_1", "resp_2"))(nil, in)
+			}
+			return in.write(jsonAnswer(200, respBody("completed", respItem, respUsage))) == nil
+		}))
+		g.respond(respAsk, "x-request-id: whole")
+		g.respond(respStream, "x-request-id: stream")
+		f := func(id, request string) {
+			t.Helper()
+			if p := g.srv.Picks().Of(id); len(p) != 1 || p[0].RequestID != request {
+				t.Errorf("%s: %+v", id, p)
+			}
+		}
+		f("resp_1", "whole")
+		f("resp_1"+tagOf("e1"), "whole")
+		f("resp_2"+tagOf("e1"), "stream")
+		if p := g.srv.Picks().Of("resp_3"); len(p) != 0 {
+			t.Errorf("resp_3: %+v", p)
+		}
+		if p := g.srv.Picks().Of(""); len(p) != 0 {
+			t.Errorf("no id: %+v", p)
+		}
+	})
+}
+
 // The model is asked for and shown by its two names, in a body and in every event.
 func TestResponsesAreRenamed(t *testing.T) {
 	inBubble(t, func(t *testing.T, w wire) {

@@ -105,9 +105,6 @@ func (r *request) enter(pool *state.PoolView) (*Job, error) {
 		Tenant: tenant, Weight: weight, Band: r.band(pool, asked),
 		Pool: pool, Only: r.following.only, MaxWait: maxWait(r.ctx.Request.Header.Peek("X-Hearsay-Max-Wait")),
 	}
-	if r.s.cfg.mark != nil {
-		r.s.cfg.mark(&r.ctx.Request.Header, &a)
-	}
 	j, err := c.Admit(&a)
 	if err == nil {
 		c.prompts.keep(j, &a, c.now())

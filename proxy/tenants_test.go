@@ -88,7 +88,7 @@ func TestK13TenantsOverRouters(t *testing.T) {
 			wg.Go(func() {
 				body := strings.Replace(ask, "Hello there", fmt.Sprint(tenant, i, long), 1)
 				began := time.Now()
-				r := rigs[i%3].chat(body, "X-Tenant: "+tenant)
+				r := rigs[i%3].chat(body, bearer(tenant))
 				mu.Lock()
 				defer mu.Unlock()
 				switch {

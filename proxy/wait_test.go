@@ -11,17 +11,16 @@ import (
 	"testing"
 	"time"
 
-	"github.com/valyala/fasthttp"
-
+	"github.com/hearsay-llm/hearsay/proxy/gateway"
 	"github.com/hearsay-llm/hearsay/state"
 )
 
 // capped is a pool whose replicas take so many requests at a time, picked by the real
-// picker; clients say who they are in headers.
+// picker. Three keys are known, one of which may claim the highest priority; none is needed.
 func capped(limit int, change func(s *poolSpec)) option {
 	return func(cfg *Config, s *poolSpec) {
 		cfg.Core.Picker = nil
-		cfg.mark = claims
+		gated(gateway.Key{Name: "a", Tenant: "a"}, gateway.Key{Name: "b", Tenant: "b"}, gateway.Key{Name: "urgent", Cap: state.BandHigh})(cfg, s)
 		s.MaxInFlight, s.QueueWait = limit, 5*time.Second
 		s.FirstByteTimeout, s.IdleTimeout = 10*time.Minute, time.Minute
 		if change != nil {
@@ -30,12 +29,8 @@ func capped(limit int, change func(s *poolSpec)) option {
 	}
 }
 
-func claims(h *fasthttp.RequestHeader, a *Ask) {
-	a.Tenant = string(h.Peek("X-Tenant"))
-	if b, err := state.ParseBand(string(h.Peek("X-Band"))); err == nil {
-		a.Band = b
-	}
-}
+// urgent is the header of who may claim the highest priority.
+const urgent = "Authorization: Bearer urgent"
 
 // idle checks that nothing is left anywhere.
 func (g *rig) idle() {
@@ -218,8 +213,8 @@ func TestC44NothingIsLeftInTheQueue(t *testing.T) {
 		for round := range 3 {
 			for _, x := range []string{"reset", "broken", "status", "refused", "odd", "hang", "long", "fine"} {
 				send(x, 0)
-				send(x, 0, "X-Band: high")
-				send("long", 100*time.Millisecond, "X-Band: "+[]string{"low", "high"}[round%2])
+				send(x, 0, "X-Priority: high", urgent)
+				send("long", 100*time.Millisecond, "X-Priority: "+[]string{"low", "high"}[round%2], urgent)
 			}
 		}
 		wg.Wait()
@@ -275,7 +270,7 @@ func TestC74Priority(t *testing.T) {
 		low := func() {
 			wg.Go(func() {
 				sent := time.Now()
-				r := g.chat(ask, "X-Band: low", "X-Hearsay-Max-Wait: 1h")
+				r := g.chat(ask, "X-Priority: low", "X-Hearsay-Max-Wait: 1h")
 				mu.Lock()
 				defer mu.Unlock()
 				switch r.StatusCode {
@@ -299,7 +294,7 @@ func TestC74Priority(t *testing.T) {
 			time.Sleep(time.Second / 3)
 			wg.Go(func() {
 				sent := time.Now()
-				r := g.chat(ask, "X-Band: high")
+				r := g.chat(ask, "X-Priority: high", urgent)
 				mu.Lock()
 				defer mu.Unlock()
 				if longest = max(longest, time.Since(sent)); r.StatusCode != 200 {

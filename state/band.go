@@ -33,6 +33,9 @@ func (b Band) String() string {
 // Rank is the band's place in the order in which they are served: 0 is first.
 func (b Band) Rank() int { return bandRanks[b%Bands] }
 
+// BandsInOrder are the bands, the one served first first.
+func BandsInOrder() []Band { return []Band{BandHigh, BandNormal, BandLow} }
+
 // Before reports whether requests of b are served before those of o.
 func (b Band) Before(o Band) bool { return b.Rank() < o.Rank() }
 

@@ -140,7 +140,10 @@ func (a *admin) refused(status int, raw []byte) error {
 // base is the server as a URL: host:port, as status prints it, will do.
 func (a *admin) base() (*url.URL, error) {
 	server := a.server
-	if !strings.Contains(server, "://") {
+	switch {
+	case strings.HasPrefix(server, ":"): // a port of this machine
+		server = "http://127.0.0.1" + server
+	case !strings.Contains(server, "://"):
 		server = "http://" + server
 	}
 	u, err := url.Parse(server)

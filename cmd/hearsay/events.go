@@ -26,7 +26,11 @@ func newEvents() *cobra.Command {
 		Long: `events prints what the asked router sees happen, as it happens: picks (10 a second at
 most), ejections and returns of replicas, pools that ignore ejections because too many
 are ejected (panic), scale decisions, members and the leader. Nothing is told of what was
-before. -o json prints each event as a line of JSON.`,
+before. -o json prints each event as a line of JSON.
+
+--kinds request tells of every request when it ends: times, sizes, and hashes of its
+prompt's beginnings, nothing of what was said. With -o json into a file that is a
+recording: 'hearsay replay --what-if ... --trace FILE' runs its like in simulation.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			for _, k := range kinds {
 				if !slices.Contains(console.Kinds(), k) {
@@ -116,6 +120,20 @@ func eventLine(e *console.Event) string {
 		if e.Count > 0 {
 			parts = append(parts, fmt.Sprintf("(%d more before it)", e.Count))
 		}
+	case console.KindRequest:
+		add("at %s", e.Replica)
+		add("%s", e.Outcome)
+		if r := e.Record; r != nil {
+			cached := "?"
+			if r.CachedTokens >= 0 {
+				cached = fmt.Sprint(r.CachedTokens)
+			}
+			parts = append(parts, fmt.Sprintf("%s of %d tokens cached, %d expected; %s", cached, e.PromptTokens, e.MatchedTokens, plural(r.OutputTokens, "token")))
+			if r.ObservedMS > 0 {
+				parts = append(parts, fmt.Sprintf("first after %.0f ms", r.ObservedMS))
+			}
+		}
+		add("request %s", e.RequestID)
 	case console.KindDecision:
 		parts = append(parts, fmt.Sprintf("%s -> %s", e.From, e.To))
 		add("%s", e.Outcome)

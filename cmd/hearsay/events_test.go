@@ -57,7 +57,7 @@ func TestEvents(t *testing.T) {
 		<-asked
 	}
 	http.DefaultClient.CloseIdleConnections()
-	call(t, "events", "--kinds", "nothing").wants(t, 2, `--kinds: "nothing" is unknown: use pick, ejection`)
+	call(t, "events", "--kinds", "nothing").wants(t, 2, `--kinds: "nothing" is unknown: use pick, request, ejection`)
 	call(t, "events", "--server", "http://127.0.0.1:1").wants(t, 1, "no router answers at")
 	call(t, "events", "--server", r.api).wants(t, 1, "is a client port")
 }
@@ -75,6 +75,8 @@ func TestEventsAsLines(t *testing.T) {
 	f(console.Event{Kind: "member", Member: "two", From: "alive", To: "dead"}, "member   two alive -> dead")
 	f(console.Event{Kind: "member", Member: "two", To: "alive"}, "member   two alive")
 	f(console.Event{Kind: "decision", Pool: "p", From: "1", To: "2", Reason: "load"}, "decision pool p 1 -> 2 (load)")
+	f(console.Event{Kind: "request", Pool: "p", Replica: "r:1", Outcome: "served", PromptTokens: 9, MatchedTokens: 5, RequestID: "id", Record: &console.Record{CachedTokens: -1, OutputTokens: 1, ObservedMS: 20.4}},
+		"request  pool p at r:1 served ? of 9 tokens cached, 5 expected; 1 token first after 20 ms request id")
 	f(console.Event{Kind: "pick", Pool: "p", Replica: "r:1", Reason: "warm", PromptTokens: 9, MatchedTokens: 5, TTFTMS: 12.4, Tenant: "t", Band: "high", RequestID: "id", Count: 3},
 		"pick     pool p -> r:1 (warm) 5 of 9 tokens cached, first token after 12 ms tenant t priority high request id (3 more before it)")
 }

@@ -37,6 +37,7 @@ type explained struct {
 	Queued        time.Duration `json:"queued_ns"`
 	Refused       string        `json:"refused"`
 	Fallback      []string      `json:"fallback"` // of a pick to come
+	Refusal       *refusal      `json:"refusal"`  // of a past request that no replica served
 	Candidates    []candidate   `json:"candidates"`
 }
 
@@ -48,6 +49,7 @@ type candidate struct {
 	Excluded      string             `json:"excluded"`
 	Despite       string             `json:"despite"`
 	Terms         map[string]float64 `json:"terms"`
+	Had           *had               `json:"had"` // of a refusal
 }
 
 // termColumn is a column of explain's table.
@@ -143,9 +145,10 @@ func newExplain() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "explain [REQUEST_ID]", Short: "Where a request would go and why, or where a past one went",
 		Long: `explain -f FILE shows where a request (a JSON body; - for standard input) would go now,
-without sending it. explain REQUEST_ID shows where a recent request went: ask the
-router that served it, soon after. Its id is in the answer's x-request-id header, and
-in the body of most answers (chatcmpl-ID, msg_ID).
+without sending it. explain REQUEST_ID shows where a recent request went, or why it was
+refused with 429 or 503: ask the router that served it, soon after. Its id is in the
+answer's x-request-id header, and in the body of most answers (chatcmpl-ID, msg_ID,
+resp_ID).
 
 The columns in ms add up to the score under the policy ttft; -o wide shows the load
 behind them. docs/operate.md explains them.
@@ -203,7 +206,11 @@ Why the replica was chosen:
 				}
 			}
 			for i := range picks {
-				if err := picks[i].print(w, a.output); err != nil {
+				print := picks[i].print
+				if picks[i].Refusal != nil {
+					print = picks[i].printRefusal
+				}
+				if err := print(w, a.output); err != nil {
 					return err
 				}
 			}
@@ -257,7 +264,7 @@ func fitsPath(path string, body []byte) error {
 
 // answered takes off what engines put before a request's id in their answers.
 func answered(id string) (request string, stripped bool) {
-	for _, p := range []string{"chatcmpl-", "cmpl-", "msg_"} {
+	for _, p := range []string{"chatcmpl-", "cmpl-", "msg_", "resp_"} {
 		if rest, ok := strings.CutPrefix(id, p); ok && rest != "" {
 			return rest, true
 		}

@@ -153,7 +153,7 @@ scale log' shows what became of it.`,
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			set := cmd.Flags().Changed("to")
-			if (set || release) && len(args) == 0 {
+			if (set || release) && (len(args) == 0 || strings.TrimSpace(args[0]) == "") {
 				return usageError{fmt.Errorf("POOL is missing: hearsay scale POOL --to N, or --release")}
 			}
 			if set && release {

@@ -94,6 +94,7 @@ func TestLookAtARouter(t *testing.T) {
 	// Its other ports answer nobody who asks.
 	call(t, "status", "--server", r.admin+"/v1").wants(t, 1, "has no such path", "admin address", "without a path")
 	call(t, "status", "--server", strings.TrimPrefix(r.admin, "http://")).wants(t, 0, "router   rig, ready")
+	call(t, "status", "--server", strings.TrimPrefix(r.admin, "http://127.0.0.1")).wants(t, 0, "router   rig, ready")
 	host, port, err := net.SplitHostPort(st.Router.Cluster)
 	if err != nil {
 		t.Fatal(err)
@@ -199,7 +200,7 @@ func TestChangeARouter(t *testing.T) {
 	call(t, "undrain", id, "--local").wants(t, 0, id+" is not draining here: nothing changed\n")
 	call(t, "drain", "10.9.9.9:1").wants(t, 1, "no replica 10.9.9.9:1", "hearsay replicas")
 
-	call(t, "replica", "add", "http://127.0.0.1:1", "--pool", "chat").wants(t, 0, "was added")
+	call(t, "replica", "add", "http://127.0.0.1:1", "--pool", "chat").wants(t, 0, "was added, but is unreachable: ", "It gets requests when it is ready")
 	if state("127.0.0.1:1") == "absent" {
 		t.Error("what was added is not there")
 	}
@@ -232,7 +233,11 @@ func TestChangeARouter(t *testing.T) {
 	call(t, "scale", "log", "none").wants(t, 1, "no pool none")
 	call(t, "member", "remove", "nobody").wants(t, 1, "no voter nobody: the voters are rig")
 	call(t, "member", "remove", "rig").wants(t, 1, "rig: it leads, and would be a voter again at once: stop it first, then remove it")
+	call(t, "scale", "", "--release").wants(t, 2, "POOL is missing")
 	call(t, "scale", "chat", "--release").wants(t, 0, "the autoscaler has it again")
+	if p := isJSON[[]console.Pool](t, call(t, "scale", "chat", "-o", "json")); p[0].Held || p[0].Target != p[0].Replicas {
+		t.Errorf("released, a dry run's target is %d of %d replicas, held %v", p[0].Target, p[0].Replicas, p[0].Held)
+	}
 
 	level := zerolog.GlobalLevel()
 	defer zerolog.SetGlobalLevel(level)

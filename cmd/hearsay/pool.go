@@ -26,11 +26,11 @@ status' shows what is set and what picks. It may be one of
 docs/configure.md says what each goes by and when to use it.`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			switch {
-			case len(args) == 0 || len(args) > 2:
+			case len(args) == 0 || len(args) > 2 || strings.TrimSpace(args[0]) == "":
 				return positional(cmd, args)
 			case release && len(args) == 2:
 				return usageError{fmt.Errorf("a POLICY and --release exclude each other")}
-			case !release && len(args) == 1:
+			case !release && (len(args) == 1 || strings.TrimSpace(args[1]) == ""):
 				return usageError{fmt.Errorf("POLICY is missing: hearsay pool policy POOL POLICY, or --release")}
 			case len(args) == 2 && !slices.Contains(routing.Policies(), args[1]):
 				return usageError{fmt.Errorf("POLICY: %q is unknown: use %s", args[1], strings.Join(routing.Policies(), ", "))}

@@ -19,6 +19,8 @@ func TestPolicyOfAPoolByCommand(t *testing.T) {
 	call(t, "pool", "policy", "chat", "--release").wants(t, 0, "has the policy of its configuration, ttft: nothing changed")
 	call(t, "pool", "policy", "none", "auto").wants(t, 1, "no pool none: see hearsay status")
 	call(t, "pool", "policy", "chat").wants(t, 2, "POLICY is missing")
+	call(t, "pool", "policy", "chat", "").wants(t, 2, "POLICY is missing")
+	call(t, "pool", "policy", "").wants(t, 2, "POOL is missing")
 	call(t, "pool", "policy").wants(t, 2, "POOL is missing")
 	call(t, "pool", "policy", "chat", "best").wants(t, 2, `POLICY: "best" is unknown: use ttft, `)
 	call(t, "pool", "policy", "chat", "auto", "--release").wants(t, 2, "exclude each other")

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"math"
 	"os"
 	"strconv"
 	"strings"
@@ -41,14 +40,16 @@ func newReplay() *cobra.Command {
 (open loop), each to a random target, and reports TTFT, TPOT and end-to-end
 percentiles, the cache-hit rate, goodput and errors.
 
---trace takes a file (Mooncake JSON lines or Azure CSV, plain or gzip), one of the
-embedded traces ` + strings.Join(traces.Names(), ", ") + `,
+--trace takes a file (Mooncake JSON lines, Azure CSV, or requests that a router recorded:
+'hearsay events --kinds request -o json'; plain or gzip), one of the embedded traces ` + strings.Join(traces.Names(), ", ") + `,
 or "` + agentsTrace + `" for generated multi-turn chats.
 
 With --what-if nothing is sent: the trace runs through simulated routers and replicas
 once for every combination of what is named, and a table shows the differences from
 the first, such as --what-if policy=ttft,round_robin --what-if kv_tokens=200000,400000.
-It takes the first ` + strconv.Itoa(whatIfRequests) + ` requests unless --requests says otherwise.
+It takes the first ` + strconv.Itoa(whatIfRequests) + ` requests unless --requests says otherwise. With --target, then the admin
+address of a router (token in HEARSAY_TOKEN), the simulated cluster is like its own. Of
+recorded requests the last row is what really came of them.
 
 Before it begins every target is asked for its models (GET /v1/models): one that can't
 be reached, or lists models without --model, ends it.
@@ -60,7 +61,7 @@ is 130. A second Ctrl-C ends it at once.`,
 	}
 	fl := cmd.Flags()
 	fl.StringVar(&f.trace, "trace", traces.MooncakeConversation, "trace to replay")
-	fl.StringSliceVar(&f.cfg.Targets, "target", []string{"http://127.0.0.1:8080"}, "routers or engines, by URL or host:port; each request goes to one at random")
+	fl.StringSliceVar(&f.cfg.Targets, "target", []string{"http://127.0.0.1:8080"}, "routers or engines, by URL or host:port; each request goes to one at random; with --what-if: the admin address of a router whose cluster is simulated")
 	fl.StringVar(&f.cfg.Model, "model", f.cfg.Model, "model to ask for")
 	fl.Float64Var(&f.rate, "rate", 1, "multiplies the trace's arrival rate")
 	fl.IntVar(&f.requests, "requests", 0, "only the first N requests; 0 = all")
@@ -85,10 +86,10 @@ func runReplay(cmd *cobra.Command, f *replayFlags) error {
 		return err
 	}
 	switch {
-	case !(f.rate > 0) || math.IsInf(f.rate, 0):
-		return usageError{fmt.Errorf("--rate: %v is not a number above 0", f.rate)}
+	case !(f.rate >= 1e-6 && f.rate <= 1e6): // further times fit no duration
+		return usageError{fmt.Errorf("--rate: %v is not 0.000001 to 1000000", f.rate)}
 	case f.cfg.Speed == 0: // which is the default's to replay
-		return usageError{errors.New("--speed: 0 is not a number above 0")}
+		return usageError{errors.New("--speed: 0 is not 0.001 to 1000000")}
 	case f.requests < 0 || f.requests > maxRequests:
 		return usageError{fmt.Errorf("--requests: %d is not 0 to %d", f.requests, maxRequests)}
 	}
@@ -222,7 +223,7 @@ func openTrace(ctx context.Context, f *replayFlags) (src traces.Source, closer f
 			a, err := traces.Agents(traces.AgentsConfig{Seed: f.cfg.Seed, Sessions: n, RealAnswers: true, Tools: 3})
 			return a, func() {}, err
 		}
-		t, err := traces.Open(f.trace, traces.OpenConfig{Seed: f.cfg.Seed})
+		t, err := traces.Open(f.trace, traces.OpenConfig{Seed: f.cfg.Seed, Pool: f.whatIf.pool})
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
 			return nil, nil, usageError{fmt.Errorf("--trace: there is no file %q, and the traces known by name are %s, %s",
@@ -243,6 +244,7 @@ func openTrace(ctx context.Context, f *replayFlags) (src traces.Source, closer f
 	if err != nil {
 		return nil, nil, err
 	}
+	defer warnLost(s)
 	whole := shape(s)
 	stats, err := traces.Summarize(sourceFunc(func() (*traces.Request, error) {
 		if ctx.Err() != nil {
@@ -260,4 +262,11 @@ func openTrace(ctx context.Context, f *replayFlags) (src traces.Source, closer f
 		return nil, nil, err
 	}
 	return shape(s), done, nil
+}
+
+// warnLost says that a recording is not whole.
+func warnLost(s traces.Source) {
+	if t, ok := s.(*traces.Trace); ok && t.Lost() > 0 {
+		fmt.Fprintf(os.Stderr, "warning: %d events are missing in the recording, whose reader was too slow: there was more load than it has\n", t.Lost())
+	}
 }

@@ -29,6 +29,9 @@ func newStatus() *cobra.Command {
   gossip     how long news takes to other routers, traffic with them, what was dropped
   opinions   how many picks other routers would have made alike; regret is what it cost
              where they would not
+  WAITING    requests in a pool's queues at all routers, in brackets those at this one by
+             priority; EST. WAIT what one that comes now would wait; REFUSED/MIN what
+             this router refused in the last minute, by reason. Shown while there is any.
   SKEW       longest over mean queue of a pool's replicas, smoothed over 5 s; 1 is even,
              or next to nothing queued (a mean below 5 ms)
 
@@ -77,8 +80,15 @@ func printStatus(w io.Writer, s *console.Status, wide bool) error {
 		line("secrets", "%s", orNone(strings.Join(r.Secrets, " ")))
 	}
 	printFigures(line, &s.Figures, s.Members > 1)
+	if len(s.Refused) > 0 {
+		line("refused", "in the last minute, before the pool was known: %s", reasons(s.Refused))
+	}
 	fmt.Fprintln(w)
 	t := newTable("pool", "model", "policy", "replicas", "ready", "in flight", "queued tokens", "skew", "target", "bounds", "actuator")
+	pressed := slices.ContainsFunc(s.Pools, isPressed)
+	if pressed {
+		t.more(pressure...)
+	}
 	for _, p := range s.Pools {
 		target := "-"
 		if p.Target > 0 {
@@ -89,7 +99,7 @@ func printStatus(w io.Writer, s *console.Status, wide bool) error {
 			target += " (held)"
 		}
 		t.row(p.Name, p.Model, policyOf(&p), p.Replicas, p.Ready, p.InFlight, count(float64(p.Queued)),
-			unlessZero(p.Skew, ratio), target, fmt.Sprintf("%d-%d", p.Min, p.Max), p.Actuator)
+			unlessZero(p.Skew, ratio), target, fmt.Sprintf("%d-%d", p.Min, p.Max), p.Actuator, waiting(&p), expected(&p), reasons(p.Refused))
 	}
 	if err := t.write(w); err != nil {
 		return err
@@ -267,7 +277,8 @@ func newReplicas() *cobra.Command {
 		Long: `replicas shows each replica as the asked router sees it. IN FLIGHT counts all routers'
 requests, OWN this router's, FOREIGN what the engine runs besides; C_EFF is the cache size
 that predictions use, RHO reported over predicted cached tokens, READING how long ago the
-engine was read, or was last tried to be. ? is unknown. All columns are explained in
+engine was read, or was last tried to be. ? is unknown. Below the replicas stand the pools
+in whose queues requests wait or were refused, if there are any. All columns are explained in
 docs/operate.md.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var list []console.Replica
@@ -289,7 +300,10 @@ docs/operate.md.`,
 						r.Role, r.Source, r.URL, r.ReaderName, r.Sketch.Entries, millis(1e3*r.Sketch.HorizonS), size(float64(r.Sketch.Bytes)),
 						fmt.Sprintf("%.2f", r.Sketch.Trust), count(r.Speed.PrefillRate), fmt.Sprintf("%.1f", r.Speed.FixedMS), fmt.Sprintf("%.1f", r.Speed.ITLMS), r.Speed.Samples, adapters(&r))
 				}
-				return t.write(w)
+				if err := t.write(w); err != nil {
+					return err
+				}
+				return a.printPressure(cmd.Context(), w, pool)
 			})
 		},
 	}

@@ -26,11 +26,16 @@ func newTable(head ...string) *table {
 // wide adds columns that are only shown with -o wide.
 func (t *table) wide(o outputFlag, head ...string) *table {
 	if o == outputWide {
-		for _, h := range head {
-			t.rows[0] = append(t.rows[0], strings.ToUpper(h))
-		}
+		t.more(head...)
 	}
 	return t
+}
+
+// more adds columns.
+func (t *table) more(head ...string) {
+	for _, h := range head {
+		t.rows[0] = append(t.rows[0], strings.ToUpper(h))
+	}
 }
 
 func (t *table) row(cells ...any) {

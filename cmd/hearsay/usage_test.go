@@ -141,10 +141,9 @@ func TestBadUsage(t *testing.T) {
 	f(`--duration: "5" is not a duration such as 30s or 5m`, "demo", "--duration", "5")
 	f(`--policy: "best" is unknown: use ttft`, "demo", "--policy", "best")
 	f(`--trace: there is no file "nope", and the traces known by name are azure-conversation, mooncake-conversation, mooncake-synthetic, agents`, "replay", "--trace", "nope")
-	for _, flag := range []string{"--rate", "--speed"} {
-		for _, x := range []string{"-1", "0", "NaN", "+Inf"} {
-			f(flag+": "+x+" is not a number above 0", "replay", "--trace", "agents", flag, x)
-		}
+	for _, x := range []string{"-1", "0", "NaN", "+Inf", "1e-300", "1e+300"} {
+		f("--rate: "+x+" is not 0.000001 to 1000000", "replay", "--trace", "agents", "--rate", x)
+		f("--speed: "+x+" is not 0.001 to 1000000", "replay", "--trace", "agents", "--speed", x)
 	}
 	for _, flag := range []string{"--warmup", "--slo-ttft", "--slo-tpot", "--timeout"} {
 		f(flag+": -1s is not 0 or more", "replay", "--trace", "agents", "--requests", "1", flag, "-1s")
@@ -154,7 +153,7 @@ func TestBadUsage(t *testing.T) {
 	f("--requests: -1 is not 0 to 1000000", "replay", "--requests", "-1")
 	f("--requests: 1000000000 is not 0 to 1000000", "replay", "--trace", "agents", "--requests", "1000000000")
 	f(`--seed: "-1" is not a whole number of 0 or more`, "replay", "--seed", "-1")
-	for _, target := range []string{"nowhere", "127.0.0.1", "ftp://127.0.0.1:8080", "http:/127.0.0.1:8080", ":8080"} {
+	for _, target := range []string{"nowhere", "127.0.0.1", "ftp://127.0.0.1:8080", "http:/127.0.0.1:8080", ":"} {
 		f(`--target: "`+target+`" is neither a URL such as http://127.0.0.1:8080 nor host:port`, "replay", "--trace", "agents", "--requests", "1", "--target", target)
 	}
 	f(`--server: "::" is not a URL`, "status", "--server", "::")
@@ -176,7 +175,8 @@ func TestEngineSimRefusesBadFlags(t *testing.T) {
 	f("--max-seqs: 9000 is not 1 to 8192", "--max-seqs", "9000")
 	f("--max-batched-tokens: 99999999 is not 1 to 1048576", "--max-batched-tokens", "99999999")
 	f("--kv-tokens: 1073741824 is not a multiple of 16, the size of a block, from 16 to 67108864", "--kv-tokens", "1073741824")
-	f("--speed: +Inf is not a number above 0", "--speed", "inf")
+	f("--speed: +Inf is not 0.001 to 1000000", "--speed", "inf")
+	f("--speed: 1e-300 is not 0.001 to 1000000", "--speed", "1e-300")
 	f("--max-model-len: 1 is not 2 or more", "--max-model-len", "1")
 	f("--stream-interval: 0 is not 1 or more", "--stream-interval", "0")
 	f("--mean-output: -1 is not 1 or more", "--mean-output", "-1")

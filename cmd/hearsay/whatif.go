@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"strings"
 
@@ -17,6 +18,7 @@ import (
 // whatIfFlags are replay's flags for a comparison in simulation.
 type whatIfFlags struct {
 	lists []string
+	pool  string // of the recorded requests, and of --target
 	cfg   whatif.Config
 }
 
@@ -27,6 +29,7 @@ const whatIfRequests = 2000
 func (f *whatIfFlags) register(fl *pflag.FlagSet) {
 	f.cfg = whatif.DefaultConfig()
 	fl.StringArrayVar(&f.lists, "what-if", nil, "compare in simulation instead of sending anything: setting=value,value; again for every combination with another setting ("+strings.Join(whatif.Settings(), ", ")+")")
+	fl.StringVar(&f.pool, "pool", "", "of recorded requests, and of --target with --what-if: this pool's; may be left out where there is one")
 	fl.IntVar(&f.cfg.Routers, "routers", f.cfg.Routers, "with --what-if: simulated routers")
 	fl.IntVar(&f.cfg.Replicas, "replicas", f.cfg.Replicas, "with --what-if: simulated replicas")
 	fl.IntVar(&f.cfg.KVTokens, "kv-tokens", f.cfg.KVTokens, "with --what-if: KV cache of each replica, tokens")
@@ -35,7 +38,7 @@ func (f *whatIfFlags) register(fl *pflag.FlagSet) {
 
 // onlySent and onlyWhatIf are the flags that mean nothing with and without --what-if.
 var (
-	onlySent   = []string{"target", "model", "speed", "concurrency", "timeout", "api-key", "debug", "plot"}
+	onlySent   = []string{"model", "speed", "concurrency", "timeout", "api-key", "debug", "plot"}
 	onlyWhatIf = []string{"routers", "replicas", "kv-tokens", "profile"}
 )
 
@@ -58,6 +61,18 @@ func runWhatIf(cmd *cobra.Command, f *replayFlags) error {
 	w := &f.whatIf
 	w.cfg.Seed = f.cfg.Seed
 	w.cfg.SLO = whatif.SLO{TTFT: f.cfg.SLO.TTFT, TPOT: f.cfg.SLO.TPOT}
+	if cmd.Flags().Changed("target") {
+		if len(f.cfg.Targets) != 1 {
+			return usageError{fmt.Errorf("--target: with --what-if it is one router's admin address, not %d", len(f.cfg.Targets))}
+		}
+		said := io.Writer(os.Stderr)
+		if f.quiet {
+			said = io.Discard
+		}
+		if err := w.adopt(cmd.Context(), f.cfg.Targets[0], cmd.Flags().Changed, said); err != nil {
+			return err
+		}
+	}
 	variants, err := whatif.Variants(w.cfg, w.lists)
 	if err != nil {
 		return usageError{fmt.Errorf("--what-if: %w", err)}
@@ -89,6 +104,9 @@ func runWhatIf(cmd *cobra.Command, f *replayFlags) error {
 	if err != nil {
 		return interrupted(ctx, err)
 	}
+	if seen, ok := whatif.Seen(work, w.cfg.SLO); ok && f.rate == 1 {
+		outcomes = append(outcomes, whatif.Outcome{Name: recordedRow, Figures: seen})
+	}
 	if f.jsonPath != "-" {
 		e := f.cfg.Expect
 		title := fmt.Sprintf("%s, %d requests, %.2f/s, seed %d", f.trace, e.Requests, float64(e.Requests)/e.Duration.Seconds(), f.cfg.Seed)
@@ -96,6 +114,10 @@ func runWhatIf(cmd *cobra.Command, f *replayFlags) error {
 	}
 	return writeJSON(f.jsonPath, outcomes)
 }
+
+// recordedRow names what really came of recorded requests, beside what the simulation
+// makes of them.
+const recordedRow = "as recorded"
 
 // untilDone ends a source when ctx is over.
 func untilDone(ctx context.Context, src traces.Source) traces.Source {

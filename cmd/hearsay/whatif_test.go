@@ -30,7 +30,13 @@ func TestReplayWhatIfThatCannotBe(t *testing.T) {
 	}
 	f("unknown setting", "--what-if", "colour=red")
 	f("use one of", "--what-if", "policy=best")
-	f("--target has no meaning with --what-if", "--what-if", "policy=ttft", "--target", "http://127.0.0.1:1")
+	f("--model has no meaning with --what-if", "--what-if", "policy=ttft", "--model", "m")
+	f("one router's admin address, not 2", "--what-if", "policy=ttft", "--target", "http://127.0.0.1:1,http://127.0.0.1:2")
 	f("--routers has a meaning with --what-if only", "--routers", "3")
+	f("5 what? write 5s", "--what-if", "delay=5")
+	f("is not a whole number", "--what-if", "replicas=2.5")
+	f("speed: 1e-300 is not 0.001 to 1000000", "--what-if", "speed=1e-300")
+	f("speed: 1e-300 is not 0.001 to 1000000", "--speed", "1e-300")
+	f("--rate: 1e-300 is not", "--rate", "1e-300")
 	f("--warmup", "--what-if", "policy=ttft", "--warmup", "10h")
 }

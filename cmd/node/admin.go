@@ -58,6 +58,27 @@ func (n *Node) Speed(id state.ReplicaID) console.Speed {
 	return console.Speed{PrefillRate: p.Rate, FixedMS: p.Fixed, ITLMS: p.ITL, ITLPerStream: p.ITLPerStream, Samples: p.Samples}
 }
 
+// Queue is what waits for a pool here, and what was refused.
+func (n *Node) Queue(v *state.View, pool *state.PoolView) console.Queue {
+	p := n.proxy.Core().Pressure(v, pool)
+	q := console.Queue{Refused: p.Refused, WaitMS: -1}
+	if p.Wait >= 0 {
+		q.WaitMS = float64(p.Wait) / float64(time.Millisecond)
+	}
+	for b, waits := range p.Bands {
+		if waits > 0 {
+			if q.Here == nil {
+				q.Here = map[string]int64{}
+			}
+			q.Here[state.Band(b).String()] = waits
+		}
+	}
+	return q
+}
+
+// Refused is what was refused before its pool was known.
+func (n *Node) Refused() map[string]int64 { return n.proxy.Core().Refused() }
+
 // Config is the node's configuration; it holds no secrets, only where they are.
 func (n *Node) Config() any { return asMap(n.cfg) }
 

@@ -164,7 +164,7 @@ func (n *Node) newProxy() (err error) {
 		Core: proxy.CoreConfig{
 			Store: n.store, Picker: picker, Ratios: n.ratios, Index: n.index,
 			Calibration: n.lessons, Counted: n.lessons.Counted, Reporter: reporter{n.balance}, Sample: n.opinion.sample,
-			Loads: n.store.RefreshReading, Picked: n.picked, Told: n.tellPick, Prompts: n.cfg.Diagnose.Sample,
+			Loads: n.store.RefreshReading, Picked: n.picked, Told: n.tellPick, Ended: n.tellRequest, Prompts: n.cfg.Diagnose.Sample,
 		},
 		Listeners: []net.Listener{n.cert.secure(n.apiListener)},
 		Dial:      func(ctx context.Context, addr string) (net.Conn, error) { return n.deps.Dial(ctx, "tcp", addr) },

@@ -18,6 +18,7 @@ type Response struct {
 	Text     int    // length of all choices' text as it is written in the body, bytes
 	Finish   string // finish_reason of the first choice, or stop_reason; "" for none
 	Object   bool   // the body is a JSON object and nothing else
+	ID       string // of Responses: the response's; empty: none, or of another API
 	Error    bool   // the body holds an error object instead of an answer
 }
 
@@ -57,6 +58,8 @@ func ReadResponse(body []byte, family Family, sink AnswerSink) Response {
 				name = string(v.Inner(body))
 			}
 			failed, typed = failed || name == "error", name == "response"
+		case "id":
+			r.ID = responseID(body, c.Skip())
 		case "choices":
 			r.choices(&c, body, sink)
 		case "content", "output":

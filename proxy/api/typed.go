@@ -1,6 +1,7 @@
 package api
 
 import (
+	"bytes"
 	"net/http"
 
 	"github.com/hearsay-llm/hearsay/state/prefix/scan"
@@ -11,6 +12,38 @@ type Events struct {
 	Next   int64  // the sequence number of the event that comes next
 	Failed bool   // the response failed
 	Code   string // why, as the engine has it
+	ID     string // of the response; empty: not told yet
+}
+
+// responsePrefix begins the ids of responses.
+const responsePrefix = "resp_"
+
+// maxID bounds an id that is kept.
+const maxID = 128
+
+// responseID is the id of a response that a value holds, empty if it holds none.
+func responseID(doc []byte, v scan.Value) string {
+	if v.Kind != scan.String || v.Escaped {
+		return ""
+	}
+	id := v.Inner(doc)
+	if len(id) > maxID || !bytes.HasPrefix(id, []byte(responsePrefix)) {
+		return ""
+	}
+	return string(id)
+}
+
+// idOf is the id in a response.
+func idOf(response []byte) string {
+	c := scan.New(response)
+	c.EnterObject()
+	var scratch [32]byte
+	for key, ok := c.NextField(); ok; key, ok = c.NextField() {
+		if v := c.Skip(); string(key.Text(response, scratch[:0])) == "id" {
+			return responseID(response, v)
+		}
+	}
+	return ""
 }
 
 // Read reads the JSON of one event. The output that the last one tells is passed to sink,
@@ -42,6 +75,9 @@ func (e *Events) Read(event []byte, sink AnswerSink) {
 	e.Next = next
 	if kind.Kind != scan.String || response.Kind != scan.Object {
 		return
+	}
+	if e.ID == "" {
+		e.ID = idOf(response.Raw(event))
 	}
 	switch raw := response.Raw(event); string(kind.Text(event, scratch[:0])) {
 	case "response.completed", "response.incomplete":

@@ -35,6 +35,11 @@ type Node interface {
 	Hindrance(k state.TargetKey) string
 	Sketch(id state.ReplicaID) Sketch
 	Speed(id state.ReplicaID) Speed
+	// Queue is what waits for a pool of the View here, and what was refused.
+	Queue(v *state.View, pool *state.PoolView) Queue
+	// Refused is what was refused in the last minute before its pool was known, by
+	// reason; nil: nothing.
+	Refused() map[string]int64
 	// Partings says where the latest prompts of a pool part.
 	Partings(pool string) []prefix.Parting
 	Config() any // as loaded, without secrets; marshalled as JSON

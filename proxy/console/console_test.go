@@ -33,6 +33,8 @@ type fake struct {
 	voters  []string
 
 	partings []prefix.Parting
+	queue    Queue
+	refused  map[string]int64
 }
 
 func newFake() *fake {
@@ -66,8 +68,12 @@ func (f *fake) Hindrance(k state.TargetKey) string {
 	}
 	return ""
 }
-func (f *fake) Sketch(state.ReplicaID) Sketch    { return Sketch{Entries: 7} }
-func (f *fake) Speed(state.ReplicaID) Speed      { return Speed{Samples: 9} }
+func (f *fake) Sketch(state.ReplicaID) Sketch { return Sketch{Entries: 7} }
+func (f *fake) Speed(state.ReplicaID) Speed   { return Speed{Samples: 9} }
+func (f *fake) Queue(*state.View, *state.PoolView) Queue {
+	return f.queue
+}
+func (f *fake) Refused() map[string]int64        { return f.refused }
 func (f *fake) Partings(string) []prefix.Parting { return f.partings }
 func (f *fake) Config() any                      { return map[string]string{"node": "one"} }
 

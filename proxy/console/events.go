@@ -11,7 +11,7 @@ import (
 // Event is something that happened, as far as the router that tells it knows.
 type Event struct {
 	At   time.Time `json:"at"`   // the router's wall clock
-	Kind string    `json:"kind"` // pick | ejection | return | panic | decision | member | leader | lost
+	Kind string    `json:"kind"` // pick | request | ejection | return | panic | decision | member | leader | lost
 
 	Pool    string `json:"pool,omitempty"`
 	Replica string `json:"replica,omitempty"`
@@ -37,12 +37,31 @@ type Event struct {
 	MatchedTokens int     `json:"matched_tokens,omitempty"`
 	TTFTMS        float64 `json:"ttft_ms,omitempty"` // predicted
 
+	Record *Record `json:"record,omitempty"` // of a request
+
 	Count uint64 `json:"count,omitempty"` // of lost: events; of a pick: picks before it that were not told
+}
+
+// Record is what a request was like, as 'hearsay replay' takes it to run its like
+// again. Nothing of what was said is in it.
+type Record struct {
+	QueuedMS     float64 `json:"queued_ms"`        // in the pool's queue, before the pick
+	ObservedMS   float64 `json:"observed_ttft_ms"` // from the pick to a stream's first token; 0: not streamed
+	ITLMS        float64 `json:"itl_ms"`           // mean between tokens; 0: unknown
+	CachedTokens int     `json:"cached_tokens"`    // as the engine reported them; negative: it did not
+	OutputTokens int     `json:"output_tokens"`
+	MaxTokens    int     `json:"max_tokens"`        // the client's bound; 0: none
+	PromptBytes  int     `json:"prompt_bytes"`      // about
+	Session      string  `json:"session,omitempty"` // a hash of the client's x-session-id; empty: it sent none
+	// Marks are the hashes of the prompt's beginnings, shallow to deep: each its depth in
+	// bytes, a dot and half of the hash in hexadecimal, with a space between two.
+	Marks string `json:"marks"`
 }
 
 // The kinds of events. KindLost says that the reader was too slow for what came before.
 const (
 	KindPick     = "pick"
+	KindRequest  = "request"
 	KindEjection = "ejection"
 	KindReturn   = "return"
 	KindPanic    = "panic"
@@ -52,9 +71,10 @@ const (
 	KindLost     = "lost"
 )
 
-// Kinds are those that can be asked for.
+// Kinds are those that can be asked for. KindRequest is told of every request, and only
+// to those who name it.
 func Kinds() []string {
-	return []string{KindPick, KindEjection, KindReturn, KindPanic, KindDecision, KindMember, KindLeader}
+	return []string{KindPick, KindRequest, KindEjection, KindReturn, KindPanic, KindDecision, KindMember, KindLeader}
 }
 
 const (
@@ -73,6 +93,7 @@ const (
 type Events struct {
 	reading atomic.Int32 // readers
 	picks   atomic.Int32 // readers of picks
+	records atomic.Int32 // readers of requests
 	pickAt  atomic.Int64 // Unix nanoseconds: when the next pick may be told
 	untold  atomic.Uint64
 
@@ -83,7 +104,7 @@ type Events struct {
 
 // reader is one who reads events.
 type reader struct {
-	kinds  []string // empty: all
+	kinds  []string // empty: all but KindRequest
 	events chan Event
 	ended  chan struct{} // closed when no more will come
 	lost   uint64        // guarded by Events.mu
@@ -92,7 +113,9 @@ type reader struct {
 // NewEvents returns one that nobody reads yet.
 func NewEvents() *Events { return &Events{readers: map[*reader]struct{}{}} }
 
-func (r *reader) wants(kind string) bool { return len(r.kinds) == 0 || slices.Contains(r.kinds, kind) }
+func (r *reader) wants(kind string) bool {
+	return len(r.kinds) == 0 && kind != KindRequest || slices.Contains(r.kinds, kind)
+}
 
 // Read reports whether anybody reads.
 func (e *Events) Read() bool { return e.reading.Load() > 0 }
@@ -148,7 +171,18 @@ func (e *Events) Pick(now time.Time, make func() Event) {
 	e.Publish(x)
 }
 
-// join adds a reader of these kinds, all if there are none; nil when there are too many
+// Request tells what a request was like that has ended. The event is made only if
+// somebody reads them. It may be called on the request path.
+func (e *Events) Request(make func() Event) {
+	if e.records.Load() == 0 {
+		return
+	}
+	x := make()
+	x.Kind = KindRequest
+	e.Publish(x)
+}
+
+// join adds a reader of these kinds, all but KindRequest if there are none; nil when there are too many
 // or the end has come.
 func (e *Events) join(kinds []string) *reader {
 	e.mu.Lock()
@@ -161,6 +195,9 @@ func (e *Events) join(kinds []string) *reader {
 	e.reading.Add(1)
 	if r.wants(KindPick) && e.picks.Add(1) == 1 {
 		e.untold.Store(0)
+	}
+	if r.wants(KindRequest) {
+		e.records.Add(1)
 	}
 	return r
 }
@@ -176,6 +213,9 @@ func (e *Events) leave(r *reader) {
 	e.reading.Add(-1)
 	if r.wants(KindPick) {
 		e.picks.Add(-1)
+	}
+	if r.wants(KindRequest) {
+		e.records.Add(-1)
 	}
 }
 

@@ -47,6 +47,7 @@ func TestOpenAPIMatches(t *testing.T) {
 		Replica{},
 		Decision{},
 		Event{},
+		Record{},
 		Model{},
 		Done{},
 		TargetRequest{},

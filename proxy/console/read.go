@@ -15,7 +15,7 @@ func (s *Server) status(w http.ResponseWriter, _ *http.Request) {
 	info, members := s.node.Info(), s.node.Members()
 	known := namesOf(members)
 	info.Raft.LeaderName, info.Raft.VoterNames = known.of(info.Raft.Leader), known.all(info.Raft.Voters)
-	out := Status{Router: info, UptimeS: info.Uptime.Seconds(), Pools: pools(s.node.View()), Figures: s.node.Figures()}
+	out := Status{Router: info, UptimeS: info.Uptime.Seconds(), Pools: s.poolList(), Figures: s.node.Figures(), Refused: s.node.Refused()}
 	out.Ready, out.Reasons = s.node.Ready()
 	for _, m := range members {
 		if m.State != "left" { // it is missed by nobody
@@ -118,21 +118,24 @@ func (s *Server) members(w http.ResponseWriter, _ *http.Request) {
 }
 
 func (s *Server) pools(w http.ResponseWriter, _ *http.Request) {
-	respond(w, http.StatusOK, pools(s.node.View()))
+	respond(w, http.StatusOK, s.poolList())
 }
 
-func pools(v *state.View) []Pool {
+func (s *Server) poolList() []Pool {
+	v := s.node.View()
 	out := []Pool{}
 	now := time.Now()
 	for _, p := range v.Pools {
 		k := state.TargetKey{Pool: p.Spec.Name, Role: state.RoleBoth}
 		b := v.Weights.Pools[p.Spec.Name]
+		q := s.node.Queue(v, p)
 		row := Pool{
 			Name: p.Spec.Name, Model: p.Spec.Model, Aliases: p.Spec.Aliases, Policy: p.Spec.Policy,
 			FilePolicy: p.FilePolicy, Effective: routing.Effective(p.Spec.Policy, b),
 			Replicas: len(p.Replicas), Skew: b.Skew, Sharing: sharing(&b), HotShare: b.HotShare(),
 			Target: v.Facts.Targets[k], Held: v.Facts.Holds[k],
 			Min: p.Spec.ScaleMin, Max: p.Spec.ScaleMax, Actuator: p.Spec.ScaleActuator,
+			Waiting: v.Backlog(p).Requests, Here: q.Here, WaitMS: q.WaitMS, Refused: q.Refused,
 		}
 		for _, r := range p.Replicas {
 			if r.Condition(&p.Spec, v.Weights.Of(r.ID), now).TakesRequests() {
@@ -276,7 +279,7 @@ func (s *Server) readyz(w http.ResponseWriter, r *http.Request) {
 		out.Reasons[m] = "waiting"
 	}
 	if r.URL.Query().Has("verbose") {
-		out.Pools = pools(s.node.View())
+		out.Pools = s.poolList()
 	}
 	respond(w, status, out)
 }

@@ -87,6 +87,9 @@ type Status struct {
 	Warn    []string `json:"warnings,omitempty"`
 	Pools   []Pool   `json:"pools"`
 	Figures Figures  `json:"figures"`
+	// Requests that this router refused in the last minute before their pool was known,
+	// by reason.
+	Refused map[string]int64 `json:"refused_last_minute,omitempty"`
 }
 
 // Figures says how well this router's picture fits the world, and what it costs to
@@ -121,29 +124,40 @@ type Readiness struct {
 
 // Pool is one pool as this router sees it.
 type Pool struct {
-	Name       string   `json:"name"`
-	Model      string   `json:"model"`
-	Aliases    []string `json:"aliases,omitempty"`
-	Policy     string   `json:"policy"`
-	FilePolicy string   `json:"file_policy"`      // the configuration's, where operators gave the pool another one
-	Effective  string   `json:"effective_policy"` // what picks now: auto is ttft or ttft_load
-	Replicas   int      `json:"replicas"`
-	Ready      int      `json:"ready"`
-	InFlight   int64    `json:"in_flight"`
-	Queued     int64    `json:"queued_tokens"`
-	Skew       float64  `json:"skew"`
-	Sharing    float64  `json:"sharing_ratio"` // share of prompt tokens that some replica held; negative: unknown
-	HotShare   float64  `json:"hot_prefix_share"`
-	Target     int      `json:"target"` // 0: none committed
-	Held       bool     `json:"held"`   // an operator holds the target
-	Min        int      `json:"min"`
-	Max        int      `json:"max"`
-	Actuator   string   `json:"actuator"`
+	Name       string           `json:"name"`
+	Model      string           `json:"model"`
+	Aliases    []string         `json:"aliases,omitempty"`
+	Policy     string           `json:"policy"`
+	FilePolicy string           `json:"file_policy"`      // the configuration's, where operators gave the pool another one
+	Effective  string           `json:"effective_policy"` // what picks now: auto is ttft or ttft_load
+	Replicas   int              `json:"replicas"`
+	Ready      int              `json:"ready"`
+	InFlight   int64            `json:"in_flight"`
+	Queued     int64            `json:"queued_tokens"`
+	Waiting    int64            `json:"waiting"`                       // requests that wait for a replica with room, or a first one, at all routers
+	Here       map[string]int64 `json:"waiting_here,omitempty"`        // of those that wait, the ones at this router, by priority
+	WaitMS     float64          `json:"expected_wait_ms"`              // of a request that comes now, by estimate; negative: no replica can take one
+	Refused    map[string]int64 `json:"refused_last_minute,omitempty"` // by this router, by reason as in hearsay_shed_total
+	Skew       float64          `json:"skew"`
+	Sharing    float64          `json:"sharing_ratio"` // share of prompt tokens that some replica held; negative: unknown
+	HotShare   float64          `json:"hot_prefix_share"`
+	Target     int              `json:"target"` // 0: none committed
+	Held       bool             `json:"held"`   // an operator holds the target
+	Min        int              `json:"min"`
+	Max        int              `json:"max"`
+	Actuator   string           `json:"actuator"`
 	// Of a pool whose replicas serve legs: those that can take one now, and what is
 	// missing for a whole answer: prefill, decode or both; empty if nothing is.
 	Prefill *int   `json:"prefill,omitempty"`
 	Decode  *int   `json:"decode,omitempty"`
 	Missing string `json:"missing,omitempty"`
+}
+
+// Queue is what waits for a pool at this router, and what it refused, as Pool has them.
+type Queue struct {
+	Here    map[string]int64
+	WaitMS  float64
+	Refused map[string]int64
 }
 
 // Replica is one replica as this router sees it. Negative figures are unknown.

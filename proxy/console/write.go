@@ -1,6 +1,8 @@
 package console
 
 import (
+	"cmp"
+	"context"
 	"crypto/rand"
 	"encoding/json"
 	"errors"
@@ -69,9 +71,7 @@ func (s *Server) setTarget(w http.ResponseWriter, r *http.Request) {
 	case req.Release && req.To == nil && !v.Facts.Holds[k]:
 		unchanged(w, v, "no operator holds the target of pool "+name)
 	case req.Release && req.To == nil:
-		c := command(r, state.CommandRelease)
-		c.Target = k
-		s.commit(w, r, c)
+		s.release(w, r, pool, k)
 	case req.To == nil || req.Release:
 		fail(w, http.StatusBadRequest, "invalid", `give "to": N or "release": true`)
 	case *req.To < pool.Spec.ScaleMin || *req.To > pool.Spec.ScaleMax:
@@ -98,6 +98,34 @@ func (s *Server) setTarget(w http.ResponseWriter, r *http.Request) {
 		}
 		s.done(w, index, behind, err)
 	}
+}
+
+// release gives a target back to the autoscaler. Where the actuator starts and stops
+// nothing, what the operator wanted has not come and will not: then the target is again
+// what there is.
+func (s *Server) release(w http.ResponseWriter, r *http.Request, pool *state.PoolView, k state.TargetKey) {
+	there, spec := 0, &pool.Spec
+	for _, x := range pool.Replicas {
+		if x.Role == k.Role || k.Role == state.RoleBoth {
+			there++
+		}
+	}
+	there = min(max(there, spec.ScaleMin), spec.ScaleMax)
+	if now := s.node.View().Facts.Targets[k]; spec.ScaleActuator == state.DryRun && now != there {
+		c := command(r, state.CommandSetTarget)
+		c.ID += "-there"
+		c.Decision = &state.Decision{
+			ID: "op-" + c.ID, Pool: k.Pool, Role: k.Role, From: now, To: there,
+			Reason: "released by an operator: what there is", By: state.ByOperator, At: time.Now().UTC(),
+		}
+		if _, _, err := s.write.Commit(r.Context(), c); err != nil {
+			failWrite(w, err)
+			return
+		}
+	}
+	c := command(r, state.CommandRelease)
+	c.Target = k
+	s.commit(w, r, c)
 }
 
 // unchanged answers an edit of what is so already; so says what is.
@@ -135,7 +163,44 @@ func (s *Server) addReplica(w http.ResponseWriter, r *http.Request) {
 	}
 	c := command(r, state.CommandAddReplica)
 	c.Replica = &rep
-	s.commit(w, r, c)
+	index, behind, err := s.write.Commit(r.Context(), c)
+	if err != nil {
+		failWrite(w, err)
+		return
+	}
+	done := Done{Index: index, Behind: behind}
+	if is, why := s.firstSeen(r.Context(), rep.URL); is != "" && !is.TakesRequests() {
+		done.Message = fmt.Sprintf("%s was added, but is %s: %s. It gets requests when it is ready: see hearsay replicas", rep.URL, is, cmp.Or(why, "it was read a moment ago"))
+	}
+	respond(w, http.StatusOK, done)
+}
+
+// firstLook is how long the answer to an added replica waits for the first reading of it.
+const firstLook = 1500 * time.Millisecond
+
+// firstSeen is a new replica's condition by the first reading of it, and why in words;
+// empty where none comes.
+func (s *Server) firstSeen(ctx context.Context, url string) (state.Condition, string) {
+	ctx, cancel := context.WithTimeout(ctx, firstLook)
+	defer cancel()
+	t := time.NewTicker(20 * time.Millisecond)
+	defer t.Stop()
+	for {
+		v, now := s.node.View(), time.Now()
+		x := at(v, url)
+		if x == nil {
+			return "", ""
+		}
+		if p := v.PoolNamed(x.Pool); p != nil && !x.ReadingAt.IsZero() {
+			is, _, words := condition(v, p, x, now)
+			return is, words
+		}
+		select {
+		case <-ctx.Done():
+			return "", ""
+		case <-t.C:
+		}
+	}
 }
 
 func (s *Server) removeReplica(w http.ResponseWriter, r *http.Request) {

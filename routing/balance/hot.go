@@ -23,6 +23,9 @@ const (
 	// at least.
 	hotLeast = 0.05
 	hotPicks = 10
+	// hotRequests is what a prefix's requests come to at least: a single prompt shares
+	// nothing, however few there are. Counts fade, so that two of the last moments pass.
+	hotRequests = 1.5
 	// hotSame is the share of a prefix's requests from which on a deeper one tells of
 	// it as well.
 	hotSame = 0.8
@@ -121,7 +124,7 @@ func (h *hot) top() []state.HotPrefix {
 		f := &h.rungs[i]
 		for j := range f.list[:f.n] {
 			c := &f.list[j]
-			if c.sure() < hotLeast*h.seen || i+1 < rungs && h.rungs[i+1].follows(c) {
+			if c.sure() < max(hotRequests, hotLeast*h.seen) || i+1 < rungs && h.rungs[i+1].follows(c) {
 				continue
 			}
 			list = append(list, state.HotPrefix{Mark: c.hash, Tokens: int(c.tokens), Share: min(1, c.sure()/h.seen)})

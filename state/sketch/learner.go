@@ -26,6 +26,7 @@ const (
 // where it stands (each step contracts, so what that leaves fades). Guarded by the
 // replica's mu, except trusted.
 type learner struct {
+	usual   float64 // tokens of a replica of which nothing is known
 	given   float64
 	source  CapacitySource
 	slots   bool      // the replica has slots: tokens is what it finds again beside them
@@ -50,6 +51,7 @@ type stamped struct {
 }
 
 func (l *learner) init(tokens float64) {
+	l.usual = tokens
 	l.base = learned{tokens: tokens, trust: 1, rho: 1}
 	l.fold()
 }
@@ -88,8 +90,11 @@ func (l *learner) setSlots(on bool) {
 		return
 	}
 	tokens := l.given
-	if on || tokens == 0 {
+	switch {
+	case on:
 		tokens = minCapacity
+	case tokens == 0:
+		tokens = l.usual
 	}
 	l.base = learned{tokens: tokens, trust: l.now.trust, rho: l.now.rho}
 	l.samples = nil

@@ -3,7 +3,6 @@ package enginesim
 import (
 	"errors"
 	"fmt"
-	"math"
 	"slices"
 	"strings"
 	"time"
@@ -161,7 +160,7 @@ func (c Config) Validate() error {
 		check(c.SimplePrefillTokensPerSecond > 0, "simple_prefill_tokens_per_second: %v is not positive", c.SimplePrefillTokensPerSecond)
 		check(c.SimpleBaseStep >= 0 && c.SimplePerStream >= 0, "simple step times: negative")
 	}
-	check(c.Speed > 0 && !math.IsInf(c.Speed, 0), "speed: %v is not a number above 0", c.Speed)
+	check(c.Speed >= 1e-3 && c.Speed <= 1e6, "speed: %v is not 0.001 to 1000000", c.Speed)
 	check(c.FrontDelay >= 0 && c.AdapterLoad >= 0, "front_delay, adapter_load: negative")
 	check(c.BlockTokens > 0, "block_tokens: %d is not positive", c.BlockTokens)
 	check(c.BlockTokens > 0 && c.KVTokens > 0 && c.KVTokens <= maxKVTokens && c.KVTokens%c.BlockTokens == 0,

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"net"
 	"net/url"
 	"strings"
@@ -117,7 +116,7 @@ func (c Config) Validate() error {
 	fault(c.Model == "", "model: empty")
 	fault(c.Source == nil, "no source")
 	fault(c.Endpoint != "" && c.Endpoint != Chat && c.Endpoint != Completions, "endpoint %q is neither %s nor %s", c.Endpoint, Chat, Completions)
-	fault(c.Speed != 0 && (!(c.Speed > 0) || math.IsInf(c.Speed, 0)), "speed: %v is not a number above 0", c.Speed)
+	fault(c.Speed != 0 && !(c.Speed >= 1e-3 && c.Speed <= 1e6), "speed: %v is not 0.001 to 1000000", c.Speed)
 	fault(c.Concurrency < 0, "concurrency: %d is not 0 or more", c.Concurrency)
 	fault(c.Timeout < 0, "timeout: %v is not 0 or more", c.Timeout)
 	fault(c.Warmup < 0, "warmup: %v is not 0 or more", c.Warmup)
@@ -130,7 +129,10 @@ func (c Config) Validate() error {
 // host:port, and speaks HTTP.
 func endpointURL(target string, e Endpoint) (string, error) {
 	given, bare := target, !strings.Contains(target, "://")
-	if bare {
+	switch {
+	case strings.HasPrefix(target, ":"): // a port of this machine
+		target = "http://127.0.0.1" + target
+	case bare:
 		target = "http://" + target
 	}
 	u, err := url.Parse(target)

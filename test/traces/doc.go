@@ -6,7 +6,8 @@
 // same id, and everything follows from the seeds: two readings of one source with one configuration are equal.
 //
 // Recorded: the Mooncake traces (prefix blocks by id) and Azure's conversation lengths are embedded with their licences (see
-// data/README.md); Open reads those by name and other files of the same formats by path. Generated: Agents (multi-turn chats
+// data/README.md); Open reads those by name and other files of the same formats by path, and requests that a router has
+// told as events (Events). Generated: Agents (multi-turn chats
 // of agents with tools), SharedPrefix (groups of prompts below common system prompts), HotPrefix (one prefix in a given share of
 // the requests), Unique (no reuse at all). Scale, Head and Window change any of them.
 //

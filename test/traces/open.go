@@ -60,6 +60,17 @@ type OpenConfig struct {
 	Spread time.Duration
 	// Azure adds shared prefixes to an Azure trace; its Text and Seed are taken from above.
 	Azure AzureConfig
+	// Pool is EventsConfig's.
+	Pool string
+}
+
+// firstEventBytes is within how many bytes an event says its kind.
+const firstEventBytes = 256
+
+// isEvent reports whether a file that starts so holds events.
+func isEvent(start []byte) bool {
+	line, _, _ := bytes.Cut(start, []byte("\n"))
+	return bytes.Contains(line, []byte(`"kind":"`))
 }
 
 // Trace is an open recorded trace. Close it when done; it belongs to one goroutine.
@@ -67,6 +78,14 @@ type Trace struct {
 	Source
 	Name    string
 	closers []io.Closer
+}
+
+// Lost is how many events a recording says are missing in it, once its first request was read; 0 for other traces.
+func (t *Trace) Lost() uint64 {
+	if e, ok := t.Source.(*events); ok {
+		return e.lost
+	}
+	return 0
 }
 
 // Close releases the trace's file.
@@ -79,7 +98,7 @@ func (t *Trace) Close() error {
 	return errors.Join(errs...)
 }
 
-// Open opens an embedded trace by its name, or a file by its path. A file holds Mooncake's JSON lines or Azure's CSV, plain or
+// Open opens an embedded trace by its name, or a file by its path. A file holds Mooncake's JSON lines, events or Azure's CSV, plain or
 // gzip'ed; which one is told from its first bytes.
 func Open(name string, cfg OpenConfig) (*Trace, error) {
 	t := &Trace{Name: name}
@@ -129,6 +148,10 @@ func (t *Trace) detect(in *bufio.Reader, cfg OpenConfig) error {
 	}
 	switch first[0] {
 	case '{':
+		if start, _ := in.Peek(firstEventBytes); isEvent(start) {
+			t.Source = Events(in, EventsConfig{Text: cfg.Text, Pool: cfg.Pool})
+			return nil
+		}
 		m := MooncakeConfig{Text: cfg.Text, Seed: cfg.Seed, Spread: cfg.Spread}
 		if m.Spread == 0 && t.Name == MooncakeConversation {
 			m.Spread = ConversationSpread
@@ -139,7 +162,7 @@ func (t *Trace) detect(in *bufio.Reader, cfg OpenConfig) error {
 		a.Text, a.Seed = cfg.Text, cfg.Seed
 		t.Source = Azure(in, a)
 	default:
-		return errors.New("neither JSON lines in Mooncake's format nor CSV with Azure's header")
+		return errors.New("neither JSON lines in Mooncake's format or of events nor CSV with Azure's header")
 	}
 	return nil
 }

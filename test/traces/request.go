@@ -18,6 +18,7 @@ type Request struct {
 	Text         Text          // how the parts are rendered
 	// Conversation is set when the session's later turns carry the answers really given: see there. Otherwise nil.
 	Conversation *Conversation
+	Seen         *Seen // of a request that really came; otherwise nil
 }
 
 // Message is one chat message.

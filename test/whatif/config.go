@@ -56,7 +56,7 @@ func (c *Config) Validate() error {
 	check(c.Replicas >= 1 && c.Replicas <= maxReplicas, "replicas: %d is not 1 to %d", c.Replicas, maxReplicas)
 	check(c.KVTokens >= blockTokens && c.KVTokens <= 1<<26 && c.KVTokens%blockTokens == 0, "kv_tokens: %d is not a multiple of %d from %d to %d", c.KVTokens, blockTokens, blockTokens, 1<<26)
 	check(c.BatchTokens >= blockTokens && c.BatchTokens <= 1<<20, "batch_tokens: %d is not %d to %d", c.BatchTokens, blockTokens, 1<<20)
-	check(c.Speed > 0 && c.Speed < 1e6, "speed: %v is not a number above 0", c.Speed)
+	check(c.Speed >= 1e-3 && c.Speed <= 1e6, "speed: %v is not 0.001 to 1000000", c.Speed)
 	check(c.Delay >= 0 && c.Delay <= time.Minute, "delay: %v is not 0 to 1m", c.Delay)
 	check(c.ReadEvery >= 10*time.Millisecond, "read_every: %v is below 10ms", c.ReadEvery)
 	check(slices.Contains(routing.Policies(), c.Policy), "policy: unknown %q: use one of %v", c.Policy, routing.Policies())

@@ -66,39 +66,25 @@ func Compare(ctx context.Context, variants []Variant, work *Workload, done func(
 
 func (w *world) figures() Figures {
 	f := Figures{Requests: len(w.flights) - w.work.Warmup}
-	var ttft, tpot []time.Duration
-	var prompt, cached, met float64
-	var sum, from, to time.Duration = 0, math.MaxInt64, 0
+	var d draws
 	for i := w.work.Warmup; i < len(w.flights); i++ {
 		x := &w.flights[i]
-		from, to = min(from, x.sent), max(to, x.sent)
 		if x.failed {
 			f.Failed++
 			continue
 		}
-		t := x.first - x.sent
-		ttft, sum = append(ttft, t), sum+t
-		good := t <= w.cfg.SLO.TTFT
+		each := time.Duration(0)
 		if k := x.item.Answer.Tokens() - 1; k > 0 {
-			each := (x.done - x.first) / time.Duration(k)
-			tpot = append(tpot, each)
-			good = good && each <= w.cfg.SLO.TPOT
+			each = (x.done - x.first) / time.Duration(k)
 		}
-		if good {
-			met++
-		}
-		prompt += float64(len(x.item.Prompt.Tokens))
-		cached += float64(x.cached)
+		d.add(x.sent, x.first-x.sent, each, w.cfg.SLO)
+		d.prompt += float64(len(x.item.Prompt.Tokens))
+		d.cached += float64(x.cached)
 	}
-	if len(ttft) == 0 {
-		return f
+	d.into(&f)
+	if len(d.ttft) > 0 {
+		f.Spread = w.spread()
 	}
-	f.TTFTMean = sum / time.Duration(len(ttft))
-	f.TTFTP50, f.TTFTP99, f.TPOTP99 = quantile(ttft, 0.5), quantile(ttft, 0.99), quantile(tpot, 0.99)
-	f.HitRate = cached / prompt
-	f.MetSLO = met / float64(f.Requests)
-	f.Goodput = met / max(1e-9, (to-from).Seconds())
-	f.Spread = w.spread()
 	return f
 }
 

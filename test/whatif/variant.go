@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -43,22 +44,31 @@ func Settings() []string { return slices.Sorted(maps.Keys(settings)) }
 
 func number(at func(*Config) *float64) func(*Config, string) error {
 	return func(c *Config, v string) (err error) {
-		*at(c), err = strconv.ParseFloat(v, 64)
-		return err
+		if *at(c), err = strconv.ParseFloat(v, 64); err != nil || math.IsNaN(*at(c)) {
+			return fmt.Errorf("%q is not a number", v)
+		}
+		return nil
 	}
 }
 
 func count(at func(*Config) *int) func(*Config, string) error {
 	return func(c *Config, v string) (err error) {
-		*at(c), err = strconv.Atoi(strings.ReplaceAll(v, "_", ""))
-		return err
+		if *at(c), err = strconv.Atoi(strings.ReplaceAll(v, "_", "")); err != nil {
+			return fmt.Errorf("%q is not a whole number", v)
+		}
+		return nil
 	}
 }
 
 func duration(at func(*Config) *time.Duration) func(*Config, string) error {
 	return func(c *Config, v string) (err error) {
-		*at(c), err = time.ParseDuration(v)
-		return err
+		if *at(c), err = time.ParseDuration(v); err == nil {
+			return nil
+		}
+		if _, bare := strconv.ParseFloat(v, 64); bare == nil {
+			return fmt.Errorf("%s what? write %ss", v, v)
+		}
+		return fmt.Errorf("%q is not a duration such as 250ms or 5s", v)
 	}
 }
 

@@ -34,6 +34,7 @@ type Item struct {
 	Prompt  enginesim.Prompt
 	Answer  enginesim.Answer
 	Text    []byte // the answer's
+	Seen    *traces.Seen
 }
 
 // Workload is a list of requests in order of time.
@@ -93,7 +94,7 @@ func render(tokenizer *enginesim.Engine, r *traces.Request) (*Item, error) {
 		b = append(b, `,"tools":`...)
 		b = r.AppendTools(b)
 	}
-	it := &Item{At: r.At, Turn: r.Turn, Body: append(b, '}')}
+	it := &Item{At: r.At, Turn: r.Turn, Body: append(b, '}'), Seen: r.Seen}
 	if it.Request, err = api.Parse(api.Chat, it.Body); err != nil {
 		return nil, err
 	}
