@@ -24,7 +24,7 @@ type Command struct {
 	Of       ReplicaID // remove_replica, drain, undrain
 	Drain    *Drain    // drain; its Index is filled in by the commit
 	Cluster  string    // set_cluster_id
-	Router   RouterID  // begin_term, remove_member
+	Router   RouterID  // begin_term, remove_member, leave
 	Pool     string    // set_policy
 	Policy   string    // set_policy; empty: what the configuration says again
 }
@@ -33,8 +33,8 @@ type Command struct {
 type CommandKind string
 
 // Kinds of commands. CommandBeginTerm and CommandSetClusterID are proposed by the
-// cluster's leader for itself. CommandRemoveMember changes the set of voters, not
-// the facts.
+// cluster's leader for itself. CommandRemoveMember and CommandLeave change the set of
+// voters, not the facts.
 const (
 	CommandSetTarget     CommandKind = "set_target"
 	CommandSettle        CommandKind = "settle"
@@ -48,6 +48,7 @@ const (
 	CommandBeginTerm     CommandKind = "begin_term"
 	CommandSetClusterID  CommandKind = "set_cluster_id"
 	CommandRemoveMember  CommandKind = "remove_member"
+	CommandLeave         CommandKind = "leave"
 )
 
 // Refusal is the error of a command that was committed, or understood, and has
@@ -74,5 +75,6 @@ const (
 	RefusedUnknown    RefusalCode = "unknown"     // names what does not exist
 	RefusedFull       RefusalCode = "full"        // a bound is reached
 	RefusedAlive      RefusalCode = "alive"       // the voter to be removed lives
+	RefusedQuorum     RefusalCode = "quorum"      // the voters can't do without the one that wants to leave
 	RefusedInvalid    RefusalCode = "invalid"     // makes no sense
 )
