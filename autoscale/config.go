@@ -59,6 +59,9 @@ type Config struct {
 	// loses least. Nil: equal.
 	Warm func(state.ReplicaID) int
 
+	// Unsettled reports that routers differ in how a pool is configured; nil: never.
+	Unsettled func(pool string) bool
+
 	Utilisation float64       // aimed-at share of capacity. Default 0.7
 	StepUp      int           // most replicas added by one decision. Default 2
 	Interval    time.Duration // between plans. Default 15 s

@@ -279,6 +279,9 @@ func (l *Loop) decide(ctx context.Context, v *state.View, pool *state.PoolView, 
 		if refusal == "" && acting != nil {
 			refusal = refusedActuator // what can't be carried out is not decided
 		}
+		if refusal == "" && l.cfg.Unsettled != nil && l.cfg.Unsettled(o.Key.Pool) {
+			refusal = refusedConfig
+		}
 	}
 	if refusal != "" {
 		l.m.refusals.WithLabelValues(refusal).Inc()

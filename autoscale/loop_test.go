@@ -62,6 +62,21 @@ func TestPendingReplicasAreNotStackedOn(t *testing.T) {
 	w.until(3*time.Minute, "given up on", func() bool { return w.facts.LastDecision(chat).Outcome == state.OutcomeFailed })
 }
 
+// While routers differ in what the pool is, nothing is decided; once they agree, it is.
+func TestPoolThatRoutersDisagreeOnIsNotScaled(t *testing.T) {
+	w := grown(t, 1)
+	w.differ = true
+	w.spread(45)
+	if err := w.run(2 * time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	if r := w.refusal(); r != refusedConfig || w.target() != 1 {
+		t.Errorf("refused for %q, target %d", r, w.target())
+	}
+	w.differ = false
+	w.until(time.Minute, "a decision", func() bool { return w.target() == 3 })
+}
+
 // A command that can't be started fails its decision within seconds, with the
 // reason on record; once it can be, the target that stands is reached.
 func TestDecisionThatCanNotBeCarriedOutSaysWhy(t *testing.T) {

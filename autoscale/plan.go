@@ -27,11 +27,12 @@ const (
 	refusedNotOurs  = "not_ours"
 	refusedActuator = "actuator"
 	refusedCommit   = "commit"
+	refusedConfig   = "config"
 )
 
 var refusals = []string{
 	refusedHold, refusedCoverage, refusedReadings, refusedOpen, refusedPending, refusedSkewed,
-	refusedCooldown, refusedMaximum, refusedNotOurs, refusedActuator, refusedCommit,
+	refusedCooldown, refusedMaximum, refusedNotOurs, refusedActuator, refusedCommit, refusedConfig,
 }
 
 // Plan is what should become of a target, before the guard.

@@ -40,6 +40,7 @@ type world struct {
 	steps, dieAt int
 	dieAfter     bool
 	log          []string
+	differ       bool // routers disagree on the pool
 }
 
 var errDied = errors.New("the leader died")
@@ -109,7 +110,7 @@ func (w *world) elect() {
 	l, err := New(Config{
 		Self: "r1", Cluster: w, Committer: w, Actuators: map[string]Actuator{"fake": w.act},
 		Default: Capacity{Requests: 10, PrefillTokens: 10000}, Utilisation: 0.8, PendingDeadline: 3 * time.Minute,
-		Queued: func(string) int { return w.queue }, Registerer: w.reg,
+		Queued: func(string) int { return w.queue }, Unsettled: func(string) bool { return w.differ }, Registerer: w.reg,
 	})
 	if err != nil {
 		w.t.Fatal(err)

@@ -13,28 +13,31 @@ type Command struct {
 	// present term's epoch.
 	Epoch uint64
 
-	Decision *Decision // set_target
-	Hold     bool      // set_target: the target also gets an operator's hold
-	Target   TargetKey // hold, release
-	Replica  *Replica  // add_replica
-	Settles  string    // settle: the decision's id
-	Outcome  Outcome   // settle
-	Detail   string    // settle
-	At       time.Time // settle: for display
-	Of       ReplicaID // remove_replica, drain, undrain
-	Drain    *Drain    // drain; its Index is filled in by the commit
-	Cluster  string    // set_cluster_id
-	Router   RouterID  // begin_term, remove_member
-	Pool     string    // set_policy
-	Policy   string    // set_policy; empty: what the configuration says again
+	Decision *Decision         // set_target
+	Hold     bool              // set_target: the target also gets an operator's hold
+	Target   TargetKey         // hold, release
+	Replica  *Replica          // add_replica
+	Settles  string            // settle: the decision's id
+	Outcome  Outcome           // settle
+	Detail   string            // settle
+	At       time.Time         // settle: for display
+	Of       ReplicaID         // remove_replica, drain, undrain
+	Drain    *Drain            // drain; its Index is filled in by the commit
+	Cluster  string            // set_cluster_id
+	Router   RouterID          // begin_term, remove_member, leave
+	Pool     string            // set_policy
+	Policy   string            // set_policy; empty: what the configuration says again
+	Pools    map[string]string // set_config: digests by pool
+	Facts    *Facts            // restore
+	Force    bool              // restore: of another cluster, too
 }
 
 // CommandKind says what a Command does.
 type CommandKind string
 
 // Kinds of commands. CommandBeginTerm and CommandSetClusterID are proposed by the
-// cluster's leader for itself. CommandRemoveMember changes the set of voters, not
-// the facts.
+// cluster's leader for itself. CommandRemoveMember and CommandLeave change the set of
+// voters, not the facts; CommandRead changes nothing.
 const (
 	CommandSetTarget     CommandKind = "set_target"
 	CommandSettle        CommandKind = "settle"
@@ -48,6 +51,10 @@ const (
 	CommandBeginTerm     CommandKind = "begin_term"
 	CommandSetClusterID  CommandKind = "set_cluster_id"
 	CommandRemoveMember  CommandKind = "remove_member"
+	CommandLeave         CommandKind = "leave"
+	CommandSetConfig     CommandKind = "set_config"
+	CommandRestore       CommandKind = "restore"
+	CommandRead          CommandKind = "read"
 )
 
 // Refusal is the error of a command that was committed, or understood, and has
@@ -74,5 +81,7 @@ const (
 	RefusedUnknown    RefusalCode = "unknown"     // names what does not exist
 	RefusedFull       RefusalCode = "full"        // a bound is reached
 	RefusedAlive      RefusalCode = "alive"       // the voter to be removed lives
+	RefusedQuorum     RefusalCode = "quorum"      // the voters can't do without the one that wants to leave
+	RefusedForeign    RefusalCode = "foreign"     // of another cluster
 	RefusedInvalid    RefusalCode = "invalid"     // makes no sense
 )

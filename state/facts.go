@@ -25,6 +25,8 @@ type Facts struct {
 	// Policies are the routing policies that operators gave pools at run time, by the
 	// pool's name. They win over the configuration's.
 	Policies map[string]string
+	// Config is the configuration of the pools that all routers were found to run last.
+	Config ConfigMark
 }
 
 // MaxUndrained bounds the undrains kept in the committed facts: the oldest is
@@ -118,6 +120,7 @@ func (f *Facts) Clone() *Facts {
 	c.Draining = maps.Clone(f.Draining)
 	c.Undrained = maps.Clone(f.Undrained)
 	c.Policies = maps.Clone(f.Policies)
+	c.Config.Pools = maps.Clone(f.Config.Pools)
 	c.Decisions = slices.Clone(f.Decisions)
 	return &c
 }

@@ -122,6 +122,12 @@ func (n *Node) attempt(ctx context.Context, c *state.Command, payload []byte) (R
 
 // commit applies on this router as the leader.
 func (n *Node) commit(ctx context.Context, c *state.Command, payload []byte) (Result, verdict) {
+	switch c.Kind {
+	case state.CommandLeave:
+		return n.letGo(ctx, c.Router)
+	case state.CommandRead:
+		return n.read(ctx)
+	}
 	v, err := n.wait(ctx, func(r *raft.Raft) (any, error) {
 		if c.Kind == state.CommandRemoveMember {
 			return n.remove(r, c.Router)

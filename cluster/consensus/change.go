@@ -42,6 +42,10 @@ func change(f *state.Facts, c *state.Command, index uint64) *state.Refusal {
 		delete(f.Holds, c.Target)
 	case state.CommandSetPolicy:
 		return setPolicy(f, c)
+	case state.CommandSetConfig:
+		return setConfig(f, c)
+	case state.CommandRestore:
+		return restore(f, c, index)
 	case state.CommandBeginTerm:
 		f.Epoch, f.Leader = index, c.Router
 	case state.CommandSetClusterID:

@@ -46,6 +46,8 @@ type wireFacts struct {
 	Draining  []wireDrain    `json:"draining,omitempty"`
 	Undrained []wireUndrain  `json:"undrained,omitempty"`
 	Policies  []wirePolicy   `json:"policies,omitempty"`
+	// Config is new: what was written without it has none.
+	Config *wireConfig `json:"config,omitempty"`
 }
 
 type wireTarget struct {
@@ -103,6 +105,11 @@ type wirePolicy struct {
 	Policy string `json:"policy"`
 }
 
+type wireConfig struct {
+	Revision uint64            `json:"revision"`
+	Pools    map[string]string `json:"pools"`
+}
+
 type wireCommand struct {
 	V        int               `json:"v"`
 	ID       string            `json:"id"`
@@ -122,6 +129,9 @@ type wireCommand struct {
 	Router   state.RouterID    `json:"router,omitempty"`
 	Pool     string            `json:"pool,omitempty"`
 	Policy   string            `json:"policy,omitempty"`
+	Pools    map[string]string `json:"pools,omitempty"`
+	Facts    *wireFacts        `json:"facts,omitempty"`
+	Force    bool              `json:"force,omitempty"`
 }
 
 func nanos(t time.Time) int64 {
@@ -173,6 +183,9 @@ func toWire(f *state.Facts) *wireFacts {
 	}
 	for _, pool := range slices.Sorted(maps.Keys(f.Policies)) {
 		w.Policies = append(w.Policies, wirePolicy{pool, f.Policies[pool]})
+	}
+	if f.Config.Revision > 0 {
+		w.Config = &wireConfig{f.Config.Revision, f.Config.Pools}
 	}
 	return w
 }
@@ -268,7 +281,21 @@ func (w *wireFacts) facts() (*state.Facts, error) {
 	for _, p := range w.Policies {
 		f.Policies[p.Pool] = p.Policy
 	}
+	if w.Config != nil && w.Config.Revision > 0 {
+		if len(w.Config.Pools) > maxPools {
+			return nil, errors.New("more entries than facts may have")
+		}
+		f.Config = state.ConfigMark{Revision: w.Config.Revision, Pools: w.Config.Pools}
+	}
 	return f, nil
+}
+
+// commandBound is how many bytes a command of a kind may have.
+func commandBound(k state.CommandKind) int {
+	if k == state.CommandRestore {
+		return maxRestoreBytes
+	}
+	return maxCommandBytes
 }
 
 // encodeCommand is the form in the log and on the way to the leader.
@@ -276,7 +303,10 @@ func encodeCommand(c *state.Command) ([]byte, error) {
 	w := wireCommand{
 		V: commandVersion, ID: c.ID, Kind: c.Kind, Epoch: c.Epoch, Hold: c.Hold,
 		Settles: c.Settles, Outcome: c.Outcome, Detail: c.Detail, At: nanos(c.At), Of: c.Of,
-		Cluster: c.Cluster, Router: c.Router, Pool: c.Pool, Policy: c.Policy,
+		Cluster: c.Cluster, Router: c.Router, Pool: c.Pool, Policy: c.Policy, Pools: c.Pools, Force: c.Force,
+	}
+	if c.Facts != nil {
+		w.Facts = toWire(c.Facts)
 	}
 	if c.Decision != nil {
 		d := toWireDecision(c.Decision)
@@ -294,7 +324,7 @@ func encodeCommand(c *state.Command) ([]byte, error) {
 		w.Drain = &d
 	}
 	b, err := json.Marshal(&w)
-	if err == nil && len(b) > maxCommandBytes {
+	if err == nil && len(b) > commandBound(c.Kind) {
 		err = errors.New("too large")
 	}
 	if err != nil {
@@ -305,12 +335,15 @@ func encodeCommand(c *state.Command) ([]byte, error) {
 
 // decodeCommand reads encodeCommand's bytes. It never panics.
 func decodeCommand(b []byte) (*state.Command, error) {
-	if len(b) > maxCommandBytes {
+	if len(b) > maxRestoreBytes {
 		return nil, errors.New("decode command: too large")
 	}
 	var w wireCommand
 	if err := json.Unmarshal(b, &w); err != nil {
 		return nil, fmt.Errorf("decode command: %w", err)
+	}
+	if len(b) > commandBound(w.Kind) {
+		return nil, errors.New("decode command: too large")
 	}
 	if w.V < 1 || w.V > commandVersion {
 		return nil, fmt.Errorf("decode command: version %d is not known here", w.V)
@@ -318,7 +351,14 @@ func decodeCommand(b []byte) (*state.Command, error) {
 	c := &state.Command{
 		ID: w.ID, Kind: w.Kind, Epoch: w.Epoch, Hold: w.Hold,
 		Settles: w.Settles, Outcome: w.Outcome, Detail: w.Detail, At: fromNanos(w.At), Of: w.Of,
-		Cluster: w.Cluster, Router: w.Router, Pool: w.Pool, Policy: w.Policy,
+		Cluster: w.Cluster, Router: w.Router, Pool: w.Pool, Policy: w.Policy, Pools: w.Pools, Force: w.Force,
+	}
+	if w.Facts != nil {
+		f, err := w.Facts.facts()
+		if err != nil {
+			return nil, fmt.Errorf("decode command: %w", err)
+		}
+		c.Facts = f
 	}
 	if w.Decision != nil {
 		d := w.Decision.decision()

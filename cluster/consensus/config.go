@@ -121,6 +121,9 @@ type Config struct {
 	Registerer prometheus.Registerer // nil: metrics are kept but not registered
 }
 
+// segmentSize is the default of Config.SegmentSize.
+const segmentSize = 4 << 20
+
 // minApplyTimeout is the least sensible bound of a commit.
 const minApplyTimeout = 5 * time.Second
 
@@ -132,7 +135,7 @@ func (c Config) withDefaults() Config {
 		}
 	}
 	if c.SegmentSize == 0 {
-		c.SegmentSize = 4 << 20
+		c.SegmentSize = segmentSize
 	}
 	if c.Voters == 0 {
 		c.Voters = 3

@@ -122,6 +122,19 @@ func TestCommands(t *testing.T) {
 	}
 	f(policy("one more", "auto"), state.RefusedFull)
 	f(policy("chat", "ttft"), "")
+	config := func(pools map[string]string) state.Command {
+		return state.Command{Kind: state.CommandSetConfig, Pools: pools}
+	}
+	for i, pools := range []map[string]string{{"chat": "1"}, {"chat": "2"}, {"chat": "2"}, {"chat": "2", "code": "1"}} {
+		f(config(pools), "")
+		if c := m.facts.Config; c.Revision != []uint64{1, 2, 2, 3}[i] || !c.Is(pools) {
+			t.Errorf("configuration %v: %+v", pools, c)
+		}
+	}
+	f(config(nil), state.RefusedInvalid)
+	f(config(map[string]string{"chat": ""}), state.RefusedInvalid)
+	f(config(map[string]string{"chat": strings.Repeat("x", maxDigest+1)}), state.RefusedInvalid)
+	f(state.Command{Kind: state.CommandRestore}, state.RefusedInvalid)
 	f(state.Command{Kind: "dance"}, state.RefusedInvalid)
 	f(state.Command{Kind: state.CommandRemoveMember}, state.RefusedInvalid)
 }
@@ -184,7 +197,7 @@ func restored(t interface{ Fatal(...any) }, m *machine) *machine {
 func anyCommand(t *rapid.T) state.Command {
 	id := func(what string) string { return rapid.SampledFrom([]string{"a", "b", "c"}).Draw(t, what) }
 	c := state.Command{ID: rapid.SampledFrom([]string{"", "1", "2", "3", "4", "5", "6"}).Draw(t, "id")}
-	switch rapid.IntRange(0, 9).Draw(t, "kind") {
+	switch rapid.IntRange(0, 11).Draw(t, "kind") {
 	case 0:
 		by := rapid.SampledFrom([]string{"r1", state.ByOperator}).Draw(t, "by")
 		c.Kind, c.Epoch, c.Decision = state.CommandSetTarget, rapid.Uint64Range(0, 5).Draw(t, "epoch"),
@@ -208,6 +221,13 @@ func anyCommand(t *rapid.T) state.Command {
 		c.Kind, c.Of = state.CommandUndrain, state.ReplicaID(id("of"))
 	case 9:
 		c.Kind, c.Pool, c.Policy = state.CommandSetPolicy, id("pool"), rapid.SampledFrom([]string{"", "auto", "ttft"}).Draw(t, "policy")
+	case 10:
+		c.Kind, c.Pools = state.CommandSetConfig, map[string]string{id("pool"): id("digest")}
+	case 11:
+		saved := state.NewFacts()
+		saved.ClusterID, saved.Index = "c", rapid.Uint64Range(1, 99).Draw(t, "index")
+		saved.Draining[state.ReplicaID(id("of"))] = state.Drain{Index: 1}
+		c.Kind, c.Facts, c.Force = state.CommandRestore, saved, rapid.Bool().Draw(t, "force")
 	}
 	return c
 }

@@ -27,16 +27,17 @@ const (
 // Node is one router's part in the agreement. Its methods may be called from any
 // goroutine, before Run too.
 type Node struct {
-	cfg    Config
-	log    zerolog.Logger
-	ledger *ledger
-	office office
-	tasks  chan task
-	hurry  chan state.RouterID       // capacity 1: fetch facts from it now
-	resign chan struct{}             // capacity 1: full while leadership is handed over
-	ended  chan struct{}             // closed when Raft takes no more tasks
-	raft   atomic.Pointer[raft.Raft] // nil unless Run runs
-	open   func(*Node) (*disk, error)
+	cfg     Config
+	log     zerolog.Logger
+	ledger  *ledger
+	office  office
+	tasks   chan task
+	hurry   chan state.RouterID // capacity 1: fetch facts from it now
+	resign  chan struct{}       // capacity 1: full while leadership is handed over
+	ended   chan struct{}       // closed when Raft takes no more tasks
+	leaving departures
+	raft    atomic.Pointer[raft.Raft] // nil unless Run runs
+	open    func(*Node) (*disk, error)
 	// Set by Run before it starts anything that reads them.
 	began  time.Time // of Raft
 	stream *stream

@@ -23,6 +23,7 @@ type voterState struct {
 	stable  map[state.RouterID]bool // live for long enough to become a voter
 	dead    map[state.RouterID]bool // servers away for long enough to be replaced
 	current map[state.RouterID]bool // staged servers whose log has caught up
+	leaving map[state.RouterID]bool // live, and about to stop for good
 }
 
 type voterOp string
@@ -43,6 +44,7 @@ type voterStep struct {
 const (
 	whyByHand  = "by hand"
 	whyDead    = "it is dead"
+	whyLeaves  = "it leaves"
 	whyPlenty  = "there are enough voters"
 	whyEven    = "an even number of voters is never kept"
 	whyTooMany = "more voters than wanted"
@@ -83,12 +85,13 @@ func planVoters(s *voterState) (voterStep, bool) {
 		_, ok := s.live[state.RouterID(id)]
 		return ok || state.RouterID(id) == s.self
 	}
-	var alive, dead int // voters
+	var alive, dead int // voters; those that leave are alive, and dead for all plans
 	for _, v := range s.voters {
+		id := state.RouterID(v.ID)
 		if isLive(v.ID) {
 			alive++
 		}
-		if s.dead[state.RouterID(v.ID)] {
+		if s.dead[id] || s.leaving[id] {
 			dead++
 		}
 	}
@@ -102,6 +105,8 @@ func planVoters(s *voterState) (voterStep, bool) {
 		switch {
 		case s.dead[id]:
 			return voterStep{opRemove, v, whyDead}, true
+		case s.leaving[id]:
+			return voterStep{opRemove, v, whyLeaves}, true
 		case !missing:
 			return voterStep{opRemove, v, whyPlenty}, true
 		case isLive(v.ID) && s.stable[id] && s.current[id] && alive+1 >= quorum(n+1):
@@ -113,6 +118,14 @@ func planVoters(s *voterState) (voterStep, bool) {
 	}
 	if missing && len(s.staged) > 0 {
 		return voterStep{}, false // wait for it
+	}
+	// One that leaves goes when those that could take its place have it, whatever the
+	// number. A leader hands over first.
+	settled := n-dead >= odd(min(s.want, n-dead+len(s.outside(false))))
+	for _, v := range s.voters {
+		if id := state.RouterID(v.ID); settled && s.leaving[id] && id != s.self && alive-1 >= quorum(n-1) {
+			return voterStep{opRemove, v, whyLeaves}, true
+		}
 	}
 	// A dead voter goes when what remains is a sound set: not below the minimum,
 	// and an odd number unless more are to go.
@@ -141,14 +154,18 @@ func planVoters(s *voterState) (voterStep, bool) {
 }
 
 // candidates are the stable live routers outside the configuration, in id order.
-func (s *voterState) candidates() []raft.Server {
+func (s *voterState) candidates() []raft.Server { return s.outside(true) }
+
+// outside are the live routers outside the configuration that do not leave, in id
+// order; if so asked only the stable ones.
+func (s *voterState) outside(stable bool) []raft.Server {
 	in := map[state.RouterID]bool{s.self: true}
 	for _, v := range slices.Concat(s.voters, s.staged) {
 		in[state.RouterID(v.ID)] = true
 	}
 	var list []raft.Server
 	for id, p := range s.live {
-		if !in[id] && s.stable[id] && p.Addr != "" {
+		if !in[id] && (s.stable[id] || !stable) && !s.leaving[id] && p.Addr != "" {
 			list = append(list, raft.Server{ID: raft.ServerID(id), Address: serverAddress(id, p.Addr)})
 		}
 	}
@@ -186,6 +203,7 @@ func (w *watch) look(n *Node, servers []raft.Server, now time.Time) *voterState 
 		}
 		s.stable[id] = now.Sub(w.since[id]) >= n.cfg.StableAfter
 	}
+	s.leaving = n.leaving.among(func(id state.RouterID) bool { _, ok := s.live[id]; return ok || id == n.cfg.Self }, now)
 	away := map[state.RouterID]time.Time{}
 	for _, v := range servers {
 		id := state.RouterID(v.ID)

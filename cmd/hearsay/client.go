@@ -82,12 +82,16 @@ func (a *admin) call(ctx context.Context, method, path string, body, out any) ([
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	var r io.Reader
-	if body != nil {
-		b, err := json.Marshal(body)
+	switch b := body.(type) {
+	case nil:
+	case rawBody:
+		r = bytes.NewReader(b)
+	default:
+		text, err := json.Marshal(b)
 		if err != nil {
 			return nil, err
 		}
-		r = bytes.NewReader(b)
+		r = bytes.NewReader(text)
 	}
 	u, err := a.base()
 	if err != nil {

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -172,6 +173,13 @@ func newRig(t *testing.T) *rig {
 	}
 	cfg.Listen.API, cfg.Listen.Admin, cfg.Listen.Cluster = at.api, at.admin, at.cluster
 	cfg.Finish()
+	deps.Load = func() (node.Config, error) { // the file was changed meanwhile
+		next := cfg
+		next.API.MaxConnections = 7
+		next.Pools = slices.Clone(cfg.Pools)
+		next.Pools[0].Policy = "session"
+		return next, nil
+	}
 	n, err := node.New(cfg, deps)
 	if err != nil {
 		t.Fatal(err)

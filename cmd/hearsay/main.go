@@ -67,7 +67,7 @@ router picks as well as one that knows everything.
 	}{
 		{"try", "Run and try:", []*cobra.Command{newServe(), newDemo(), newEngineSim(), newReplay()}},
 		{"look", "Look at a running cluster:", []*cobra.Command{newStatus(), newMembers(), newReplicas(), newModels(), newExplain(), newDiagnose(), newEvents()}},
-		{"change", "Change a running cluster:", []*cobra.Command{newDrain(), newUndrain(), newReplica(), newPool(), newScale(), newMember(), newLogLevel()}},
+		{"change", "Change a running cluster:", []*cobra.Command{newDrain(), newUndrain(), newReplica(), newPool(), newScale(), newMember(), newLeave(), newSnapshot(), newReload(), newKeyring(), newLogLevel()}},
 		{"files", "Configuration and this binary:", []*cobra.Command{newConfig(), newVersion()}},
 	} {
 		root.AddGroup(&cobra.Group{ID: g.id, Title: g.title})

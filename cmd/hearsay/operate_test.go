@@ -35,7 +35,7 @@ func TestLookAtARouter(t *testing.T) {
 		}
 	}
 	call(t, "status", "-o", "wide").wants(t, 0, "ids      router "+st.Router.ID)
-	if rows := call(t, "members", "-o", "wide").table(t, "NAME", "STATE", "RAFT", "API", "CLUSTER", "MESH", "HEARD", "DELAY", "IN FLIGHT", "FACTS", "NOTE", "ID", "BOOT"); rows[0][11] != st.Router.ID {
+	if rows := call(t, "members", "-o", "wide").table(t, "NAME", "STATE", "RAFT", "API", "CLUSTER", "MESH", "HEARD", "DELAY", "IN FLIGHT", "FACTS", "NOTE", "ID", "BOOT", "CONFIG"); rows[0][11] != st.Router.ID {
 		t.Errorf("members %q", rows)
 	}
 	if rows := call(t, "replicas", "-o", "wide").table(t, "REPLICA", "POOL", "ENGINE", "STATE", "IN FLIGHT", "OWN", "FOREIGN", "QUEUED TOK", "RUNNING", "WAITING", "KV", "CAPACITY",

@@ -28,9 +28,10 @@ func newServe() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use: "serve", Short: "Run one router",
-		Long: `serve runs one router until it is told to stop (Ctrl-C, SIGTERM, SIGHUP). Then it stops
-taking requests after api.drain_delay (2 s), and waits up to 30 s for running ones; the
-log says for how many. A second Ctrl-C ends it at once. Without a file it needs only its
+		Long: `serve runs one router until it is told to stop (Ctrl-C, SIGTERM). Then it stops taking
+requests after api.drain_delay (2 s), and waits up to 30 s for running ones; the log says
+for how many. A second Ctrl-C ends it at once. SIGHUP makes it read its configuration
+again, as 'hearsay reload' does. Without a file it needs only its
 replicas:
 
   hearsay serve --replica http://127.0.0.1:8000 --model llama-3.1-8b
@@ -42,7 +43,7 @@ Flags win over the environment (HEARSAY_SECTION_KEY: HEARSAY_NODE_NAME for node.
 and that over the file. Keys: docs/configure.md.`,
 		Args: positional,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			cfg, err := node.LoadWith(file, os.Environ(), func(cfg *node.Config) (map[string]string, error) {
+			flags := func(cfg *node.Config) (map[string]string, error) {
 				if len(replicas) > 0 && len(cfg.Pools) > 0 {
 					return nil, usageError{fmt.Errorf("--replica makes a pool of its own: put the replica into %s instead", file)}
 				}
@@ -75,7 +76,9 @@ and that over the file. Keys: docs/configure.md.`,
 				set(&cfg.Listen.Admin, adminAt, "--admin", "listen.admin")
 				set(&cfg.Listen.Cluster, cluster, "--cluster", "listen.cluster")
 				return given, nil
-			})
+			}
+			load := func() (node.Config, error) { return node.LoadWith(file, os.Environ(), flags) }
+			cfg, err := load()
 			var fault interface{ ByFlag() bool }
 			switch {
 			case errors.As(err, &fault) && fault.ByFlag():
@@ -90,7 +93,7 @@ and that over the file. Keys: docs/configure.md.`,
 			if err != nil {
 				return usageError{err}
 			}
-			return serve(cmd.Context(), cfg, log)
+			return serve(cmd.Context(), cfg, log, load)
 		},
 	}
 	f := cmd.Flags()
@@ -106,8 +109,8 @@ and that over the file. Keys: docs/configure.md.`,
 	return cmd
 }
 
-func serve(ctx context.Context, cfg node.Config, log zerolog.Logger) error {
-	n, err := node.New(cfg, node.Deps{Log: log})
+func serve(ctx context.Context, cfg node.Config, log zerolog.Logger, load func() (node.Config, error)) error {
+	n, err := node.New(cfg, node.Deps{Log: log, Load: load, Hangup: onHangup(ctx)})
 	if err != nil {
 		return err
 	}

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/signal"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 )
@@ -14,14 +15,46 @@ import (
 // one, signals a process and then its group.
 const together = 200 * time.Millisecond
 
-// untilSignal gives a context that ends at the first SIGINT, SIGTERM or SIGHUP: what
-// runs then stops in order. A second SIGINT or SIGTERM calls exit at once; it can't be
+// hangups is who takes SIGHUP instead of being stopped by it: a router, which reads its
+// configuration again.
+type hangups struct{ to atomic.Pointer[chan struct{}] }
+
+type hangupKey struct{}
+
+// onHangup gives a channel that is told of every SIGHUP from now on; nil where ctx is
+// not of untilSignal. Several that come before it is read are one.
+func onHangup(ctx context.Context) <-chan struct{} {
+	h, ok := ctx.Value(hangupKey{}).(*hangups)
+	if !ok {
+		return nil
+	}
+	c := make(chan struct{}, 1)
+	h.to.Store(&c)
+	return c
+}
+
+// tell passes a SIGHUP on; false when nobody takes it.
+func (h *hangups) tell() bool {
+	c := h.to.Load()
+	if c == nil {
+		return false
+	}
+	select {
+	case *c <- struct{}{}:
+	default:
+	}
+	return true
+}
+
+// untilSignal gives a context that ends at the first SIGINT, SIGTERM, or SIGHUP that
+// nobody takes (onHangup): what runs then stops in order. A second SIGINT or SIGTERM calls exit at once; it can't be
 // left to the system, for a process that a shell has started in the background would
 // ignore it. A terminal that closes sends SIGHUP more than once, and service managers
 // send it behind SIGTERM: it never counts as a second one. One that was ignored from the
 // start (nohup) stays so.
 func untilSignal(exit func(code int)) (ctx context.Context, stop func()) {
-	ctx, cancel := context.WithCancel(context.Background())
+	h := &hangups{}
+	ctx, cancel := context.WithCancel(context.WithValue(context.Background(), hangupKey{}, h))
 	signals := make(chan os.Signal, 4)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 	if !signal.Ignored(syscall.SIGHUP) {
@@ -36,6 +69,9 @@ func untilSignal(exit func(code int)) (ctx context.Context, stop func()) {
 			select {
 			case s := <-signals:
 				n, _ := s.(syscall.Signal)
+				if n == syscall.SIGHUP && h.tell() {
+					continue
+				}
 				if ctx.Err() != nil && n != syscall.SIGHUP {
 					if n == first && time.Since(at) < together {
 						continue

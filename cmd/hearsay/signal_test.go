@@ -53,3 +53,32 @@ func TestSecondSignalEndsAtOnce(t *testing.T) {
 	f(130, syscall.SIGHUP, syscall.SIGHUP, syscall.SIGINT)
 	f(143, syscall.SIGINT, syscall.SIGHUP, syscall.SIGTERM)
 }
+
+// A router that runs takes SIGHUP as a word to read its configuration again; it goes on,
+// and is stopped by the others as ever.
+func TestHangupReloadsWhereItIsTaken(t *testing.T) {
+	if signal.Ignored(syscall.SIGHUP) {
+		t.Skip("the test runs under nohup")
+	}
+	codes := make(chan int, 1)
+	ctx, stop := untilSignal(func(code int) { codes <- code })
+	defer stop()
+	told := onHangup(ctx)
+	for range 2 {
+		if err := syscall.Kill(os.Getpid(), syscall.SIGHUP); err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case <-told:
+		case <-time.After(20 * time.Second):
+			t.Fatal("not told")
+		}
+		if ctx.Err() != nil {
+			t.Fatal("stopped")
+		}
+	}
+	if err := syscall.Kill(os.Getpid(), syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	<-ctx.Done()
+}

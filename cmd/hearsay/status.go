@@ -75,6 +75,7 @@ func printStatus(w io.Writer, s *console.Status, wide bool) error {
 	line("listens", "api %s, admin %s, cluster %s", r.API, r.Admin, r.Cluster)
 	line("cluster", "%s, %d of %s alive, sharing %s", id(r.Raft.ClusterID), s.Alive, plural(s.Members, "router"), sharing)
 	line("raft", "%s", agreement(&r.Raft))
+	line("config", "%s", configMark(&r.Config))
 	if wide {
 		line("ids", "router %s, boot %s, leader %s, epoch %d, voters %s", r.ID, r.Boot, orNone(r.Raft.Leader), r.Raft.Epoch, orNone(strings.Join(r.Raft.Voters, " ")))
 		line("secrets", "%s", orNone(strings.Join(r.Secrets, " ")))
@@ -219,7 +220,7 @@ committed; a learner has no Raft vote and serves like any other. More: docs/oper
 			var list []console.Member
 			return show(cmd, a, "members", &list, func(w io.Writer) error {
 				t := newTable("name", "state", "raft", "api", "cluster", "mesh", "heard", "delay", "in flight", "facts", "note").
-					wide(a.output, "id", "boot")
+					wide(a.output, "id", "boot", "config")
 				shown := displayNames(list)
 				for i, m := range list {
 					role := m.Raft
@@ -230,7 +231,7 @@ committed; a learner has no Raft vote and serves like any other. More: docs/oper
 					if m.Self {
 						heard, delay = "self", "-"
 					}
-					t.row(shown[i], m.State, role, m.API, m.Cluster, m.Mesh, heard, delay, known(m.InFlight), known(m.Facts), cmp.Or(m.Trouble, m.Degraded), m.ID, m.Boot)
+					t.row(shown[i], m.State, role, m.API, m.Cluster, m.Mesh, heard, delay, known(m.InFlight), known(m.Facts), cmp.Or(m.Trouble, m.Degraded), m.ID, m.Boot, configMark(m.Config))
 				}
 				return t.write(w)
 			})
@@ -358,4 +359,15 @@ adapters that replicas list, which lead to those that do.`,
 	}
 	a.addOutput(cmd)
 	return cmd
+}
+
+// configMark is which configuration of the pools a router runs; nil: it has not said.
+func configMark(m *console.ConfigMark) string {
+	switch {
+	case m == nil:
+		return "?"
+	case m.Revision == 0:
+		return m.Digest + ", not agreed on"
+	}
+	return fmt.Sprintf("%s, revision %d", m.Digest, m.Revision)
 }

@@ -2,7 +2,6 @@ package node
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -34,7 +33,7 @@ func (n *Node) Info() console.Info {
 	return console.Info{
 		ID: string(n.id), Name: n.cfg.Node.Name, Boot: n.clock.Boot().String(), Version: Version(),
 		Uptime: time.Since(n.started), API: n.apiListener.Addr().String(), Admin: n.adminListener.Addr().String(),
-		Cluster: n.clusterAddr, Sharing: n.cfg.Cluster.Sharing, Raft: raft,
+		Cluster: n.clusterAddr, Sharing: n.cfg.Cluster.Sharing, Raft: raft, Config: n.mark(n.now().digests()),
 		Secrets: n.secretPrints(), Warnings: n.warnings(),
 	}
 }
@@ -80,7 +79,7 @@ func (n *Node) Queue(v *state.View, pool *state.PoolView) console.Queue {
 func (n *Node) Refused() map[string]int64 { return n.proxy.Core().Refused() }
 
 // Config is the node's configuration; it holds no secrets, only where they are.
-func (n *Node) Config() any { return asMap(n.cfg) }
+func (n *Node) Config() any { return asMap(*n.now()) }
 
 // Figures says how well this router's picture fits the world.
 func (n *Node) Figures() console.Figures { return n.meter.Figures(time.Now()) }
@@ -104,12 +103,7 @@ const ownWrite = 2 * time.Second
 // when it was voters that changed, who are none of them.
 func (n *Node) Commit(ctx context.Context, c state.Command) (index uint64, behind bool, err error) {
 	r, err := n.raft.Apply(ctx, c)
-	switch {
-	case errors.Is(err, consensus.ErrNoLeader):
-		return 0, false, console.ErrNoLeader
-	case errors.Is(err, consensus.ErrOutcomeUnknown):
-		return 0, false, console.ErrUnknownOutcome
-	case err != nil:
+	if err = committed(err); err != nil {
 		return r.Index, false, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, ownWrite)
@@ -224,9 +218,9 @@ func replica(pool, url string, role state.Role, engine state.EngineKind) (state.
 }
 
 func (n *Node) engineOf(pool string) state.EngineKind {
-	for i := range n.cfg.Pools {
-		if n.cfg.Pools[i].Name == pool {
-			return state.EngineKind(n.cfg.Pools[i].Engine)
+	for _, p := range n.now().Pools {
+		if p.Name == pool {
+			return state.EngineKind(p.Engine)
 		}
 	}
 	return state.EngineAuto

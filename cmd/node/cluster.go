@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net"
-	"path/filepath"
 	"strconv"
 
 	"github.com/hearsay-llm/hearsay/cluster/consensus"
@@ -20,6 +19,8 @@ const (
 	callForward = "forward" // a command for the leader
 	callFacts   = "facts"   // committed facts newer than an index
 	callCluster = "cluster" // the committed cluster id
+	callKeyring = "keyring" // a change of the shared secrets
+	callConfig  = "config"  // digests of the pools that a router runs
 )
 
 // newCluster makes mesh, gossip, consensus and the reader of engines.
@@ -83,7 +84,7 @@ func (n *Node) newCluster() error {
 func (n *Node) newConsensus(meshAddr string) (err error) {
 	ln, dial := n.mesh.Layer(raftProto)
 	cfg := consensus.Config{
-		Self: n.id, Addr: meshAddr, DataDir: filepath.Join(n.cfg.Node.DataDir, "raft"), Memory: n.deps.Memory,
+		Self: n.id, Addr: meshAddr, DataDir: raftDir(n.cfg.Node.DataDir), Memory: n.deps.Memory,
 		Layer:  consensus.NewLayer(ln, dial),
 		Voters: n.cfg.Cluster.Voters, BootstrapExpect: n.cfg.Cluster.BootstrapExpect, Join: len(n.cfg.Cluster.Join) > 0,
 		Peers: n.peers, Name: n.gossip.Name,
@@ -119,6 +120,10 @@ func (n *Node) newConsensus(meshAddr string) (err error) {
 			return b, nil
 		case callCluster:
 			return []byte(n.raft.Facts().ClusterID), nil
+		case callConfig:
+			return n.sayConfig()
+		case callKeyring:
+			return n.changeOwnKeys(ctx, payload)
 		case callPick:
 			return n.opinion.answer(payload)
 		default:

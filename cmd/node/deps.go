@@ -23,6 +23,11 @@ type Deps struct {
 	// Resolve turns a host name of cluster.join into addresses; nil: the system's.
 	Resolve func(ctx context.Context, host string) ([]string, error)
 
+	// Load reads the configuration again, for a reload; nil: it can't be. Hangup tells
+	// when to; nil: only the admin API does.
+	Load   func() (Config, error)
+	Hangup <-chan struct{}
+
 	// Memory keeps the Raft log in memory instead of on disk.
 	Memory *consensus.Memory
 	// NoDate leaves the Date header out of answers: in a bubble the HTTP library's

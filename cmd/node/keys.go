@@ -68,6 +68,7 @@ func (n *Node) watchKeys(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-tick.C:
+		case <-n.rekey:
 		}
 		list, err := readSecrets(path, maxSecrets)
 		if err == nil {

@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -70,7 +71,18 @@ type Node struct {
 
 	closers  []func() // of what New opened; run when Run ends or New fails
 	stopping atomic.Bool
-	parts    parts
+	stop     context.CancelFunc // ends Run as its context does
+
+	live        atomic.Pointer[Config] // what runs; cfg is what it was started with
+	reloading   sync.Mutex             // one Reload at a time
+	reloadFault atomic.Pointer[string] // why the last reload was refused, if so
+	reloads     *prometheus.CounterVec
+	reasked     chan struct{} // capacity 1: the others are to be asked what they run
+	agreed      agreement
+	rekey       chan struct{} // capacity 1: cluster.secret_file has changed
+	keyring     sync.Mutex    // one change of all routers' secrets at a time
+	keysFile    sync.Mutex    // one change of cluster.secret_file at a time
+	parts       parts
 }
 
 // New builds a node from a valid configuration: it opens its listeners and its
@@ -83,8 +95,9 @@ func New(cfg Config, deps Deps) (n *Node, err error) {
 	n = &Node{
 		cfg: cfg, deps: deps, started: time.Now(),
 		log: deps.Log.With().Str("router", cfg.Node.Name).Logger(),
-		reg: prometheus.NewRegistry(),
+		reg: prometheus.NewRegistry(), reasked: make(chan struct{}, 1), rekey: make(chan struct{}, 1),
 	}
+	n.live.Store(&n.cfg)
 	n.meter = &meter{metrics: n.reg}
 	defer func() {
 		if err != nil {
@@ -126,11 +139,7 @@ func New(cfg Config, deps Deps) (n *Node, err error) {
 
 // newState makes what the node knows: store, sketch, calibration.
 func (n *Node) newState() {
-	var specs []state.PoolSpec
-	for i := range n.cfg.Pools {
-		specs = append(specs, n.cfg.Pools[i].Spec())
-	}
-	n.store = state.NewStore(state.Config{Self: n.id, Clock: n.clock, Pools: specs})
+	n.store = state.NewStore(state.Config{Self: n.id, Clock: n.clock, Pools: n.cfg.specs()})
 	n.index = sketch.New(sketch.Config{Clock: n.clock, Slots: n.store.SlotOf})
 	n.cal, n.ratios = routing.NewCalibration(), prefix.NewRatios(1024)
 	n.lessons = newLessons(n.store, n.cal, n.ratios, n.cfg.Cluster.Sharing)
@@ -139,17 +148,10 @@ func (n *Node) newState() {
 		n.cal.Forget(slot, id)
 	})
 	for i := range n.cfg.Pools {
-		p := &n.cfg.Pools[i]
-		var list []state.Replica
-		for _, r := range p.Replicas {
-			rep, err := replica(p.Name, r.URL, state.Role(r.Role), state.EngineKind(p.Engine))
-			if rep.BootstrapPort = r.BootstrapPort; err == nil { // Validate has checked it
-				list = append(list, rep)
-			}
-		}
-		n.store.SetReplicas(state.SourceStatic, p.Name, list)
+		n.store.SetReplicas(state.SourceStatic, n.cfg.Pools[i].Name, n.cfg.Pools[i].static())
 	}
 	newStateMetrics(n.reg, n)
+	newConfigMetrics(n.reg, n)
 }
 
 // newProxy makes the client side.
@@ -210,7 +212,7 @@ func (n *Node) newConsole() (err error) {
 	}
 	n.console = console.New(console.Config{
 		Listener: n.adminListener, Token: token, Log: n.log,
-		Metrics: promhttp.HandlerFor(n.reg, promhttp.HandlerOpts{Registry: n.reg}), Events: n.events,
+		Metrics: promhttp.HandlerFor(n.reg, promhttp.HandlerOpts{Registry: n.reg}), Events: n.events, Care: n,
 	}, n, n, n, n)
 	return nil
 }
@@ -254,6 +256,8 @@ func (n *Node) Close() {
 // it once.
 func (n *Node) Run(ctx context.Context) error {
 	defer n.Close()
+	ctx, n.stop = context.WithCancel(ctx)
+	defer n.stop()
 	n.loadKnown()
 	p := &n.parts
 	p.log = n.log
@@ -264,6 +268,8 @@ func (n *Node) Run(ctx context.Context) error {
 	p.add("certificate", time.Second, n.watchCertificate)
 	p.add("consensus", 15*time.Second, n.raft.Run)
 	p.add("other clusters", 2*time.Second, n.tellApart)
+	p.add("configurations", 2*time.Second, n.watchConfigs)
+	p.add("reload", 5*time.Second, n.reloadOnHangup)
 	p.add("observe", 5*time.Second, n.observe.Run)
 	p.add("balance", time.Second, n.balance.Run)
 	p.add("figures", time.Second, n.meter.Run)
@@ -366,12 +372,12 @@ func (n *Node) stepDown(ctx context.Context) (later context.Context, settled fun
 func (n *Node) newObserve() {
 	client := engineClient(n.deps.Dial)
 	n.closers = append(n.closers, client.CloseIdleConnections)
-	keys := map[string]string{}
-	for _, p := range n.cfg.Pools {
-		if p.APIKeyEnv != "" {
-			keys[p.Name] = n.deps.Getenv(p.APIKeyEnv)
+	key := func(pool string) string {
+		if p := n.store.View().PoolNamed(pool); p != nil && p.Spec.APIKeyEnv != "" {
+			return n.deps.Getenv(p.Spec.APIKeyEnv)
 		}
+		return ""
 	}
-	reader := engine.NewReader(client, func(pool string) string { return keys[pool] })
+	reader := engine.NewReader(client, key)
 	n.observe = observe.New(observe.Config{Self: n.id, Interval: n.deps.ReadEvery, Registerer: n.reg}, n.store, reader, caches{n.index, n.clock}, n.publish, n.log)
 }

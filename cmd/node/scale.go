@@ -61,9 +61,9 @@ func (n *Node) newScale() (err error) {
 	acts["process"] = process
 	n.scale, err = autoscale.New(autoscale.Config{
 		Self: n.id, Cluster: n, Committer: committer{n}, Actuators: acts,
-		Queued: n.queued,
-		Warm:   func(id state.ReplicaID) int { return int(n.index.Stats(id).Tokens) },
-		Log:    n.log, Registerer: n.reg,
+		Queued: n.queued, Unsettled: n.unsettled,
+		Warm: func(id state.ReplicaID) int { return int(n.index.Stats(id).Tokens) },
+		Log:  n.log, Registerer: n.reg,
 	})
 	return err
 }

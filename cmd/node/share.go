@@ -151,8 +151,12 @@ func (n *Node) Members() []console.Member {
 			row.InFlight, row.Facts = &r.Total.InFlight, &r.FactsIndex
 		}
 		if m.Self {
-			inFlight := n.inFlight()
+			inFlight, own := n.inFlight(), n.mark(n.now().digests())
+			row.Config = &own
 			row.Mesh, row.HeardMS, row.InFlight, row.Facts = "-", 0, &inFlight, &raft.FactsIndex
+		}
+		if !m.Self && m.State == gossip.Alive {
+			row.Config = n.markOf(m.ID)
 		}
 		out = append(out, row)
 	}

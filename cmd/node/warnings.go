@@ -32,6 +32,7 @@ func (n *Node) warnings() (list []string) {
 	if why := n.cert.warning(time.Now()); why != "" {
 		list = append(list, why)
 	}
+	list = append(list, n.configWarnings()...)
 	if n.cutOff() {
 		list = append(list, "cluster.secret_file: "+noFormerKey)
 	}

@@ -84,6 +84,7 @@ type Config struct {
 	Listener net.Listener
 	Token    string // empty: none asked; only for loopback listeners
 	Metrics  http.Handler
+	Care     Care    // nil: its paths are not served
 	Events   *Events // what others publish, too; nil: only what is seen from here is told
 	Log      zerolog.Logger
 }

@@ -42,6 +42,12 @@ func (s *Server) table() []route {
 		{"GET", "/admin/v1/config", s.config, false},
 		{"POST", "/admin/v1/explain", s.explainRequest, false},
 		{"PUT", "/admin/v1/log-level", s.logLevel, false},
+		{"POST", "/admin/v1/config/reload", s.caring(s.reload), false},
+		{"POST", "/admin/v1/leave", s.caring(s.leave), false},
+		{"GET", "/admin/v1/keyring", s.caring(s.listKeys), false},
+		{"POST", "/admin/v1/keyring", s.caring(s.changeKeys), false},
+		{"GET", "/admin/v1/snapshot", s.caring(s.saveSnapshot), false},
+		{"PUT", "/admin/v1/snapshot", s.caring(s.restoreSnapshot), false},
 	}
 }
 

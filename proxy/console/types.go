@@ -14,6 +14,7 @@ type Info struct {
 	Cluster string        `json:"cluster"`
 	Sharing bool          `json:"sharing"`
 	Raft    Raft          `json:"raft"`
+	Config  ConfigMark    `json:"config"` // of the pools
 
 	Secrets  []string `json:"secrets,omitempty"` // fingerprints of the shared secrets, the one used first
 	Warnings []string `json:"-"`                 // for Status
@@ -33,25 +34,55 @@ type Raft struct {
 	VoterNames []string `json:"voter_names"`
 }
 
+// ConfigMark names a configuration of the pools. Routers with the same digest run the
+// same. Revision is that of the committed one, 0 for any other.
+type ConfigMark struct {
+	Digest   string `json:"digest"`
+	Revision uint64 `json:"revision"`
+}
+
+// Reloaded is what came of reading the configuration again.
+type Reloaded struct {
+	Changed []string   `json:"changed"` // keys that were taken
+	Restart []string   `json:"restart"` // keys that stay as they were until a restart
+	Config  ConfigMark `json:"config"`
+}
+
+// Keys are the shared secrets of one router, by their fingerprints.
+type Keys struct {
+	ID    string   `json:"id"`
+	Name  string   `json:"name"`
+	Keys  []string `json:"keys"`            // the one that it uses first
+	Away  bool     `json:"away,omitempty"`  // it was not asked
+	Error string   `json:"error,omitempty"` // why it did not do what was asked
+}
+
+// KeyringRequest changes the shared secrets of all routers.
+type KeyringRequest struct {
+	Op  string `json:"op"`  // add | use | remove
+	Key string `json:"key"` // a fingerprint; with add, empty for a new secret
+}
+
 // Member is one router of the cluster, this one included.
 type Member struct {
-	ID       string  `json:"id"`
-	Name     string  `json:"name"`
-	State    string  `json:"state"` // alive | suspect | dead | left
-	Self     bool    `json:"self"`
-	Leader   bool    `json:"leader"`
-	Voter    bool    `json:"voter"`
-	Raft     string  `json:"raft"` // leader | voter | learner; empty: this router, a learner, can't know, or it is of another cluster
-	API      string  `json:"api"`
-	Cluster  string  `json:"cluster"`
-	Boot     string  `json:"boot"`
-	Mesh     string  `json:"mesh"` // up | down | - for this router
-	HeardMS  float64 `json:"heard_ms"`
-	DelayMS  float64 `json:"delay_ms"`           // of gossip to it and back, halved; negative unknown
-	InFlight *int64  `json:"in_flight"`          // null: nothing is heard of it
-	Facts    *uint64 `json:"facts_index"`        // null: nothing is heard of it
-	Degraded string  `json:"degraded,omitempty"` // a code: no_stream | udp_blocked | not_member | silent
-	Trouble  string  `json:"trouble,omitempty"`  // the same in words
+	ID       string      `json:"id"`
+	Name     string      `json:"name"`
+	State    string      `json:"state"` // alive | suspect | dead | left
+	Self     bool        `json:"self"`
+	Leader   bool        `json:"leader"`
+	Voter    bool        `json:"voter"`
+	Raft     string      `json:"raft"` // leader | voter | learner; empty: this router, a learner, can't know, or it is of another cluster
+	API      string      `json:"api"`
+	Cluster  string      `json:"cluster"`
+	Boot     string      `json:"boot"`
+	Mesh     string      `json:"mesh"` // up | down | - for this router
+	HeardMS  float64     `json:"heard_ms"`
+	DelayMS  float64     `json:"delay_ms"`           // of gossip to it and back, halved; negative unknown
+	InFlight *int64      `json:"in_flight"`          // null: nothing is heard of it
+	Facts    *uint64     `json:"facts_index"`        // null: nothing is heard of it
+	Config   *ConfigMark `json:"config"`             // of the pools; null: it has not said
+	Degraded string      `json:"degraded,omitempty"` // a code: no_stream | udp_blocked | not_member | silent
+	Trouble  string      `json:"trouble,omitempty"`  // the same in words
 }
 
 // Sketch is what this router believes a replica's cache holds.

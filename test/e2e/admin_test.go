@@ -22,6 +22,7 @@ type status struct {
 		Name string
 		Raft struct {
 			Leader, Role string
+			ClusterID    string `json:"cluster_id"`
 			Term         uint64
 			Voters       []string
 		}

@@ -104,6 +104,10 @@ func (r *Router) start() {
 	n, err := node.New(r.file(), node.Deps{
 		Log:    zerolog.New(&r.log).With().Timestamp().Logger(),
 		Getenv: func(string) string { return "" },
+		Load: func() (node.Config, error) {
+			c := r.file()
+			return c, c.Validate()
+		},
 		Memory: r.disk, NoDate: true, Resolve: r.host.LookupHost,
 		Listen: func(network, addr string) (net.Listener, error) {
 			if x.dead.Load() {
@@ -198,6 +202,20 @@ func (r *Router) Stop() error {
 	err := x.wait(2 * time.Minute)
 	r.host.Crash()
 	return err
+}
+
+// Ended waits for the end of a router that was told by other means to stop.
+func (r *Router) Ended(bound time.Duration) error {
+	x := r.now
+	if x == nil {
+		return nil
+	}
+	if err := x.wait(bound); err != nil {
+		return err
+	}
+	r.now = nil
+	r.host.Crash()
+	return nil
 }
 
 // Restart starts a router again that was killed or stopped, on the disk it left.

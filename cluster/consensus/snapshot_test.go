@@ -1,0 +1,203 @@
+package consensus
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hearsay-llm/hearsay/state"
+)
+
+// saved is a snapshot file of facts with a bit of everything.
+func saved(t testing.TB, cluster string, index uint64) []byte {
+	t.Helper()
+	f := state.NewFacts()
+	f.ClusterID, f.Index, f.Epoch = cluster, index, 3
+	f.Targets[chat] = 4
+	f.Replicas["replica1"] = *replica(1).Replica
+	f.Draining["replica1"] = state.Drain{Index: index - 1, By: state.ByOperator}
+	f.Undrained["replica2"] = index - 2
+	b, err := EncodeSaved(f, "r1", time.Unix(1, 0).UTC())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func TestSavedSnapshotIsReadOrRefused(t *testing.T) {
+	b := saved(t, "c1", 90)
+	f, err := DecodeSaved(b)
+	if err != nil || f.ClusterID != "c1" || f.Index != 90 || f.Targets[chat] != 4 || f.Draining["replica1"].Index != 89 {
+		t.Errorf("%+v, %v", f, err)
+	}
+	for what, bad := range map[string][]byte{
+		"cut off":       b[:len(b)/2],
+		"something":     []byte(`{"pools":[]}`),
+		"a later one":   bytes.Replace(b, []byte(`"v": 1`), []byte(`"v": 9`), 1),
+		"of no cluster": bytes.Replace(b, []byte(`"c1"`), []byte(`""`), 1),
+		"empty":         nil,
+	} {
+		if _, err := DecodeSaved(bad); err == nil {
+			t.Errorf("%s is taken", what)
+		}
+	}
+}
+
+func FuzzDecodeSaved(f *testing.F) {
+	f.Add(saved(f, "c1", 90))
+	f.Add([]byte(`{"format":"hearsay-snapshot","v":1,"facts":{"v":1,"index":1,"cluster_id":"x"}}`))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		x, err := DecodeSaved(b)
+		if err != nil {
+			return
+		}
+		if b, err = EncodeSaved(x, "", time.Time{}); err != nil {
+			t.Fatal(err)
+		}
+		if y, err := DecodeSaved(b); err != nil || y.Index != x.Index {
+			t.Fatalf("%v: %+v", err, y)
+		}
+	})
+}
+
+// A snapshot is restored into a running cluster: all routers have its facts, the
+// cluster keeps its id, and drains of the snapshot are to be acknowledged anew.
+func TestSnapshotIsRestoredIntoARunningCluster(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fleet) {
+		f.started(3, 3)
+		l := f.waitLeader()
+		own, epoch := l.Facts().ClusterID, l.Facts().Epoch
+		must(t, l, replica(7))
+		facts := func(cluster string) *state.Facts {
+			x, err := DecodeSaved(saved(t, cluster, 100000))
+			if err != nil {
+				t.Fatal(err)
+			}
+			return x
+		}
+		c := state.Command{Kind: state.CommandRestore, Facts: facts("another")}
+		var ref *state.Refusal
+		if _, err := l.Apply(t.Context(), c); !errors.As(err, &ref) || ref.Code != state.RefusedForeign {
+			t.Fatalf("of another cluster: %v", err)
+		}
+		if l.Facts().Targets[chat] != 0 {
+			t.Error("what was refused has changed something")
+		}
+		c.Force = true
+		for _, c := range []state.Command{{Kind: state.CommandRestore, Facts: facts(own)}, c} {
+			m := f.all()[1]
+			r := must(t, m, c)
+			f.until(2*time.Second, "all have it", func() bool {
+				for _, m := range f.all() {
+					if m.Facts().Index < r.Index {
+						return false
+					}
+				}
+				return true
+			})
+			x := m.Facts()
+			if x.ClusterID != own || x.Epoch != epoch || x.Targets[chat] != 4 || len(x.Replicas) != 1 {
+				t.Errorf("%+v", x)
+			}
+			if x.Draining["replica1"].Index != r.Index || x.Undrained["replica2"] != r.Index {
+				t.Errorf("drained at %d, undrained at %d, restored at %d", x.Draining["replica1"].Index, x.Undrained["replica2"], r.Index)
+			}
+			must(t, l, replica(8))
+		}
+	})
+}
+
+// What was done before is in what Current gives, on every router, also where the
+// facts come late; without a leader it says so.
+func TestCurrentHoldsWhatWasDone(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fleet) {
+		f.started(4, 3)
+		for i := range 20 {
+			r := must(t, f.all()[i%4], replica(i))
+			x, err := f.all()[(i+1)%4].Current(t.Context())
+			if err != nil || x.Index < r.Index {
+				t.Fatalf("after %d: %v, %v", r.Index, x, err)
+			}
+		}
+		l := f.waitLeader()
+		f.cut(true, []state.RouterID{l.id}, slicesWithout(names(4), l.id))
+		if _, err := l.Current(t.Context()); !errors.Is(err, ErrNoLeader) {
+			t.Errorf("a leader that is cut off: %v", err)
+		}
+		f.cut(false, []state.RouterID{l.id}, slicesWithout(names(4), l.id))
+	})
+}
+
+// A quorum is lost for good. One router is made the only voter with the facts that
+// were saved, or that it knew last: it leads, nothing is lost, the index goes on
+// upwards, and what was there is kept.
+func TestRouterIsRecoveredAlone(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "raft")
+	n, stop := onDisk(t, dir)
+	eventually(t, "leads", func() bool { return n.Facts().Epoch > 0 })
+	for i := range 60 { // more than a Raft snapshot
+		if _, err := n.Apply(context.Background(), replica(i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f, err := n.Current(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	term := n.Status().Term
+	if _, err := n.Apply(context.Background(), replica(77)); err != nil { // after the snapshot: lost
+		t.Fatal(err)
+	}
+	stop()
+
+	foreign := f.Clone()
+	foreign.ClusterID = "another"
+	if _, err := Recover(dir, "r1", foreign, false); !errors.Is(err, ErrForeign) {
+		t.Fatalf("of another cluster: %v", err)
+	}
+	r, err := Recover(dir, "r1", f, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.Had <= f.Index || r.Index < r.Had+restoreGap {
+		t.Errorf("%+v of facts at %d", r, f.Index)
+	}
+	if x, err := LastFacts(r.Aside); err != nil || x.Index != r.Had {
+		t.Errorf("kept: %+v, %v", x, err)
+	}
+	n, stop = onDisk(t, dir)
+	eventually(t, "leads again", func() bool { return n.Facts().Epoch > r.Index })
+	if x := n.Facts(); x.ClusterID != f.ClusterID || len(x.Replicas) != 60 {
+		t.Errorf("cluster %s, %d replicas", x.ClusterID, len(x.Replicas))
+	}
+	if s := n.Status(); len(s.Voters) != 1 || s.Term <= term {
+		t.Errorf("%+v after term %d", s, term)
+	}
+	if _, err := n.Apply(context.Background(), replica(99)); err != nil {
+		t.Fatal(err)
+	}
+	stop()
+	n, stop = onDisk(t, dir) // what was founded so is a Raft log like any other
+	eventually(t, "leads a third time", func() bool { return len(n.Facts().Replicas) == 61 && n.Status().State == "leader" })
+	stop()
+
+	// On an empty disk, by force or not; a second time beside what was kept before.
+	empty := filepath.Join(t.TempDir(), "raft")
+	if r, err := Recover(empty, "r9", f, false); err != nil || r.Aside != "" || r.Had != 0 {
+		t.Errorf("%+v, %v", r, err)
+	}
+	if r, err := Recover(empty, "r9", foreign, true); err != nil || !strings.HasSuffix(r.Aside, "-1") {
+		t.Errorf("%+v, %v", r, err)
+	}
+	if r, err := Recover(empty, "r9", f, true); err != nil || !strings.HasSuffix(r.Aside, "-2") {
+		t.Errorf("%+v, %v", r, err)
+	}
+	if _, err := os.Stat(empty + ".new"); err == nil {
+		t.Error("leftovers")
+	}
+}

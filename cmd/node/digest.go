@@ -1,0 +1,140 @@
+package node
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+)
+
+// digestSize is how many bytes of a hash name a configuration: routers compare a
+// handful.
+const digestSize = 6
+
+// digests name the configuration of each pool: routers that agree on them run the same
+// pools. What a pool leaves to its defaults is not part of it, so that a release with
+// more keys agrees with the one before; nor is where the process actuator works, which
+// differs between hosts.
+func (c *Config) digests() map[string]string {
+	out := make(map[string]string, len(c.Pools))
+	for i := range c.Pools {
+		out[c.Pools[i].Name] = digestOf(c.Pools[i].chosen())
+	}
+	return out
+}
+
+// digestOf names a set of texts.
+func digestOf(set map[string]string) string {
+	h := sha256.New()
+	for _, k := range slices.Sorted(maps.Keys(set)) {
+		fmt.Fprintf(h, "%q=%q\n", k, set[k])
+	}
+	return hex.EncodeToString(h.Sum(nil)[:digestSize])
+}
+
+// chosen are the keys of a pool that are not as a pool's that was told nothing.
+func (p *PoolConfig) chosen() map[string]string {
+	plain := PoolConfig{Scale: ScaleConfig{Actuator: p.Scale.Actuator, Min: p.Scale.Min, Max: p.Scale.Max}}
+	plain.setDefaults()
+	plain.Scale = ScaleConfig{Cooldown: plain.Scale.Cooldown, DownWindow: plain.Scale.DownWindow}
+	q := *p
+	q.Scale.Command, q.Scale.Dir = nil, ""
+	q.Replicas = slices.Clone(p.Replicas)
+	slices.SortFunc(q.Replicas, func(a, b ReplicaConfig) int { return strings.Compare(a.URL, b.URL) })
+	usual, out := flat(&plain), map[string]string{}
+	for k, v := range flat(&q) {
+		if u, ok := usual[k]; v != u && (ok || v != "" && v != "0") {
+			out[k] = v
+		}
+	}
+	return out
+}
+
+// flat are the keys and values of a part of the configuration, as texts.
+func flat(part any) map[string]string {
+	out := map[string]string{}
+	walk(reflect.ValueOf(part).Elem(), "", func(key string, v reflect.Value) {
+		for v.Kind() == reflect.Pointer {
+			if v.IsNil() {
+				out[key] = ""
+				return
+			}
+			v = v.Elem()
+		}
+		out[key] = fmt.Sprint(v.Interface())
+	})
+	return out
+}
+
+// keyed are the keys and values of a whole configuration. Pools and clients' keys are
+// named, not counted, so that one more in between is one more.
+func (c *Config) keyed() map[string]string {
+	bare := *c
+	bare.Pools, bare.Gateway.Keys = nil, nil
+	out := flat(&bare)
+	add := func(at string, part any) {
+		for k, v := range flat(part) {
+			out[at+k] = v
+		}
+	}
+	for i := range c.Pools {
+		add("pools."+c.Pools[i].Name+".", &c.Pools[i])
+	}
+	for i := range c.Gateway.Keys {
+		add("gateway.keys."+c.Gateway.Keys[i].Name+".", &c.Gateway.Keys[i])
+	}
+	return out
+}
+
+// newOrGone puts one name in the place of all keys of a pool, or of a client's key, that
+// only one of two configurations has.
+func newOrGone(keys []string, a, b *Config) (out []string) {
+	ones, others := a.parts(), b.parts()
+	for _, k := range keys {
+		for part := range ones {
+			if !others[part] && strings.HasPrefix(k, part+".") {
+				k = part
+			}
+		}
+		for part := range others {
+			if !ones[part] && strings.HasPrefix(k, part+".") {
+				k = part
+			}
+		}
+		if !slices.Contains(out, k) {
+			out = append(out, k)
+		}
+	}
+	return out
+}
+
+// parts are the pools and clients' keys, as keyed names them.
+func (c *Config) parts() map[string]bool {
+	out := map[string]bool{}
+	for i := range c.Pools {
+		out["pools."+c.Pools[i].Name] = true
+	}
+	for i := range c.Gateway.Keys {
+		out["gateway.keys."+c.Gateway.Keys[i].Name] = true
+	}
+	return out
+}
+
+// differing are the keys whose values differ, in order.
+func differing(a, b map[string]string) (keys []string) {
+	for k, v := range a {
+		if w, ok := b[k]; !ok || v != w {
+			keys = append(keys, k)
+		}
+	}
+	for k := range b {
+		if _, ok := a[k]; !ok {
+			keys = append(keys, k)
+		}
+	}
+	slices.Sort(keys)
+	return keys
+}
