@@ -176,9 +176,11 @@ func cpu() float64 {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano()).Seconds()
 }
 
-// heap is what is in use after a collection, bytes.
+// heap is what is in use after collections, bytes: what pools keep goes with the second.
 func heap() float64 {
-	runtime.GC()
+	for range 3 {
+		runtime.GC()
+	}
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	return float64(m.HeapAlloc)
