@@ -1,6 +1,8 @@
 package console
 
 import (
+	"bytes"
+	"encoding/json"
 	"strings"
 	"testing"
 )
@@ -16,8 +18,10 @@ func TestPoolsTellWhatWaits(t *testing.T) {
 	for path, want := range map[string]string{
 		"pools": told, "status": told, "status?": `"refused_last_minute":{"body_budget":4}}`,
 	} {
-		if _, body := do(t, "GET", url+"/admin/v1/"+path, ""); !strings.Contains(body, want) {
-			t.Errorf("%s lacks %s:\n%s", path, want, body)
+		_, body := do(t, "GET", url+"/admin/v1/"+path, "")
+		var line bytes.Buffer
+		if err := json.Compact(&line, []byte(body)); err != nil || !strings.Contains(line.String(), want) {
+			t.Errorf("%s lacks %s, %v:\n%s", path, want, err, body)
 		}
 	}
 }
