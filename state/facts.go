@@ -11,6 +11,7 @@ import (
 type Facts struct {
 	Index     uint64 // Raft index of the last command applied
 	ClusterID string
+	Recovered uint64                // times that an operator has founded the cluster anew on these facts
 	Epoch     uint64                // index of the present term's first command: the fence for actuators
 	Leader    RouterID              // router that began that term; it may have gone since
 	Targets   map[TargetKey]int     // wanted replicas

@@ -21,10 +21,14 @@ import (
 
 const (
 	greeting  = 1 // version of what a connection begins with
+	greeting2 = 2 // the same, with the sender's Facts.Recovered; sent where that is not 0
 	maxIDSize = 1 << 10
 )
 
-var errMisdirected = errors.New("the connection is meant for another router")
+var (
+	errMisdirected = errors.New("the connection is meant for another router")
+	errOlderLine   = errors.New("the connection is of a router whose log was superseded by a recovery")
+)
 
 func serverAddress(id state.RouterID, addr string) raft.ServerAddress {
 	return raft.ServerAddress(string(id) + "@" + addr)
@@ -38,32 +42,51 @@ func splitAddress(a raft.ServerAddress) (state.RouterID, string) {
 	return state.RouterID(a[:i]), string(a[i+1:])
 }
 
-// greet says for whom a connection is.
-func greet(w io.Writer, id state.RouterID) error {
+// greet says for whom a connection is, and of which line the sender's log is.
+func greet(w io.Writer, id state.RouterID, line uint64) error {
 	if len(id) > maxIDSize {
 		return errors.New("router id too long")
 	}
-	b := append([]byte{greeting}, binary.BigEndian.AppendUint16(nil, uint16(len(id)))...)
-	_, err := w.Write(append(b, id...))
+	version := byte(greeting)
+	if line > 0 {
+		version = greeting2
+	}
+	b := append([]byte{version}, binary.BigEndian.AppendUint16(nil, uint16(len(id)))...)
+	b = append(b, id...)
+	if line > 0 {
+		b = binary.BigEndian.AppendUint64(b, line)
+	}
+	_, err := w.Write(b)
 	return err
 }
 
-// heed reads a greeting and reports an error unless it is for self.
-func heed(r io.Reader, self state.RouterID) error {
+// heed reads a greeting and reports an error unless it is for self, and of a line that
+// is not older than this router's.
+func heed(r io.Reader, self state.RouterID, line uint64) error {
 	var head [3]byte
 	if _, err := io.ReadFull(r, head[:]); err != nil {
 		return err
 	}
 	n := int(binary.BigEndian.Uint16(head[1:]))
-	if head[0] != greeting || n > maxIDSize {
+	if head[0] != greeting && head[0] != greeting2 || n > maxIDSize {
 		return fmt.Errorf("greeting version %d is not known here", head[0])
 	}
-	id := make([]byte, n)
-	if _, err := io.ReadFull(r, id); err != nil {
+	rest := make([]byte, n, n+8)
+	if head[0] == greeting2 {
+		rest = rest[:n+8]
+	}
+	if _, err := io.ReadFull(r, rest); err != nil {
 		return err
 	}
-	if state.RouterID(id) != self {
+	theirs := uint64(0)
+	if head[0] == greeting2 {
+		theirs = binary.BigEndian.Uint64(rest[n:])
+	}
+	switch {
+	case state.RouterID(rest[:n]) != self:
 		return errMisdirected
+	case theirs < line:
+		return errOlderLine
 	}
 	return nil
 }
@@ -74,13 +97,14 @@ func heed(r io.Reader, self state.RouterID) error {
 type greeted struct {
 	net.Conn
 	self state.RouterID
+	line func() uint64 // connections of an older one are refused
 	ok   bool
 }
 
 // Read implements net.Conn.
 func (g *greeted) Read(b []byte) (int, error) {
 	if !g.ok {
-		if err := heed(g.Conn, g.self); err != nil {
+		if err := heed(g.Conn, g.self, g.line()); err != nil {
 			return 0, errors.Join(err, g.Close())
 		}
 		g.ok = true

@@ -94,7 +94,7 @@ func (n *Node) attempt(ctx context.Context, c *state.Command, payload []byte) (R
 	if r == nil {
 		return Result{}, verdictNone
 	}
-	if r.State() == raft.Leader {
+	if r.State() == raft.Leader && !n.superseded() {
 		return n.commit(ctx, c, payload)
 	}
 	leader := n.leader(r)
@@ -177,7 +177,7 @@ func (n *Node) HandleForward(ctx context.Context, payload []byte) ([]byte, error
 	case c.ID == "" || c.Kind == state.CommandBeginTerm || c.Kind == state.CommandSetClusterID:
 		rep.Status = statusDone
 		rep.Result = Result{Code: state.RefusedInvalid, Reason: "not a command for others to forward"}
-	case r != nil && r.State() == raft.Leader:
+	case r != nil && r.State() == raft.Leader && !n.superseded():
 		ctx, cancel := context.WithTimeout(ctx, n.cfg.ApplyTimeout)
 		defer cancel()
 		res, v := n.commit(ctx, c, payload)

@@ -38,6 +38,7 @@ type wireFacts struct {
 	V         int            `json:"v"`
 	Index     uint64         `json:"index"`
 	ClusterID string         `json:"cluster_id,omitempty"`
+	Recovered uint64         `json:"recovered,omitempty"`
 	Epoch     uint64         `json:"epoch,omitempty"`
 	Leader    state.RouterID `json:"leader,omitempty"`
 	Targets   []wireTarget   `json:"targets,omitempty"`
@@ -154,7 +155,7 @@ func EncodeFacts(f *state.Facts) ([]byte, error) {
 }
 
 func toWire(f *state.Facts) *wireFacts {
-	w := &wireFacts{V: factsVersion, Index: f.Index, ClusterID: f.ClusterID, Epoch: f.Epoch, Leader: f.Leader}
+	w := &wireFacts{V: factsVersion, Index: f.Index, ClusterID: f.ClusterID, Recovered: f.Recovered, Epoch: f.Epoch, Leader: f.Leader}
 	keys := map[state.TargetKey]bool{}
 	for k := range f.Targets {
 		keys[k] = true
@@ -256,7 +257,7 @@ func (w *wireFacts) facts() (*state.Facts, error) {
 		return nil, errors.New("more entries than facts may have")
 	}
 	f := state.NewFacts()
-	f.Index, f.ClusterID, f.Epoch, f.Leader = w.Index, w.ClusterID, w.Epoch, w.Leader
+	f.Index, f.ClusterID, f.Recovered, f.Epoch, f.Leader = w.Index, w.ClusterID, w.Recovered, w.Epoch, w.Leader
 	for _, t := range w.Targets {
 		k := state.TargetKey{Pool: t.Pool, Role: t.Role}
 		if t.N != nil {

@@ -50,7 +50,8 @@ func (n *Node) follow(ctx context.Context, r *raft.Raft) {
 		case <-t.C:
 		case from = <-n.hurry:
 		}
-		if r.State() == raft.Leader || from == "" && time.Since(r.LastContact()) < 2*n.cfg.HeartbeatTimeout {
+		current := r.State() == raft.Leader || from == "" && time.Since(r.LastContact()) < 2*n.cfg.HeartbeatTimeout
+		if current && !n.passed() {
 			continue
 		}
 		have := n.ledger.current().Index

@@ -36,6 +36,7 @@ type Node struct {
 	resign  chan struct{}       // capacity 1: full while leadership is handed over
 	ended   chan struct{}       // closed when Raft takes no more tasks
 	leaving departures
+	line    atomic.Uint64             // Facts.Recovered of what this router's own log holds
 	raft    atomic.Pointer[raft.Raft] // nil unless Run runs
 	open    func(*Node) (*disk, error)
 	// Set by Run before it starts anything that reads them.
@@ -94,7 +95,7 @@ func (n *Node) Run(ctx context.Context) (err error) {
 		n.ledger.offer(last)
 	}
 
-	n.stream = newStream(n.cfg.Layer, n.cfg.Self, n.cfg.Addr)
+	n.stream = newStream(n.cfg.Layer, n.cfg.Self, n.cfg.Addr, n.line.Load, func() uint64 { return n.ledger.current().Recovered })
 	// No pipelining (one request in flight): a few commits a second need none, and
 	// in raft 1.8 a sender whose decoder has left on a newer term blocks for ever,
 	// and with it Shutdown.
@@ -103,7 +104,10 @@ func (n *Node) Run(ctx context.Context) (err error) {
 		MaxPool: 3, MaxRPCsInFlight: 1, Timeout: rpcTimeout, Logger: newRaftLog(n.log),
 	})
 	n.trans = trans
-	fsm := newMachine(func(f *state.Facts) { n.ledger.offer(f) })
+	fsm := newMachine(func(f *state.Facts) {
+		n.line.Store(f.Recovered)
+		n.ledger.offer(f)
+	})
 	had, err := raft.HasExistingState(d.logs, d.stable, d.snapshots)
 	if err != nil {
 		return errors.Join(fmt.Errorf("read raft state: %w", err), trans.Close())

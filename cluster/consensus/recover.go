@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"slices"
 
 	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/raft"
@@ -47,8 +48,8 @@ func LastFacts(dir string) (*state.Facts, error) {
 // is kept beside it. With facts of another cluster the error wraps ErrForeign and
 // nothing changes, unless force is set.
 //
-// The other voters of old must not come back with what is on their disks: they would
-// have a quorum of their own.
+// The other voters of old may come back with what is on their disks, though they should
+// not: Facts.Recovered tells their line of facts from this one (superseded).
 func Recover(dir string, self state.RouterID, f *state.Facts, force bool) (r Recovered, err error) {
 	term, own, err := look(dir)
 	if err != nil {
@@ -65,13 +66,32 @@ func Recover(dir string, self state.RouterID, f *state.Facts, force bool) (r Rec
 	if err := os.RemoveAll(fresh); err != nil {
 		return r, err
 	}
-	if err := found(fresh, self, resumed(f, r.Index), term+1); err != nil {
+	next := resumed(f, r.Index)
+	if own != nil {
+		next.Recovered = max(next.Recovered, own.Recovered)
+	}
+	next.Recovered++
+	if err := foundIn(fresh, self, next, term+1); err != nil {
 		return r, errors.Join(err, os.RemoveAll(fresh))
 	}
 	if r.Aside, err = putAside(dir); err != nil {
 		return r, err
 	}
 	return r, os.Rename(fresh, dir)
+}
+
+// superseded reports that this router's log is of a line of facts that an operator has
+// ended by recovering another router: whatever voters of old are left, it acts for none
+// of them. It is given the new line by that router, which leads.
+func (n *Node) superseded() bool { return n.ledger.current().Recovered > n.line.Load() }
+
+// passed reports that a peer has facts so far above this router's that it must have been
+// recovered: even a leader asks it for them.
+func (n *Node) passed() bool {
+	f := n.ledger.current()
+	return slices.ContainsFunc(n.cfg.Peers(), func(p Peer) bool {
+		return p.mayBeOf(f.ClusterID) && p.FactsIndex > f.Index+restoreGap/2
+	})
 }
 
 // look reads a directory, which may not be there.
@@ -107,13 +127,17 @@ func putAside(dir string) (string, error) {
 	}
 }
 
-// found writes a Raft state of one voter whose snapshot the facts are.
-func found(dir string, self state.RouterID, f *state.Facts, term uint64) (err error) {
+// foundIn is found in a directory that is not there yet.
+func foundIn(dir string, self state.RouterID, f *state.Facts, term uint64) error {
 	d, err := openDir(dir, segmentSize, hclog.NewNullLogger())
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, d.close()) }()
+	return errors.Join(found(d, self, f, term), d.close())
+}
+
+// found writes a Raft state of one voter whose snapshot the facts are.
+func found(d *disk, self state.RouterID, f *state.Facts, term uint64) (err error) {
 	b, err := json.Marshal(&wireSnapshot{Facts: toWire(f)})
 	if err != nil {
 		return fmt.Errorf("encode snapshot: %w", err)

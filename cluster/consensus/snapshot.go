@@ -118,7 +118,7 @@ func restore(f *state.Facts, c *state.Command, index uint64) *state.Refusal {
 		return refuse(state.RefusedForeign, "the snapshot is of cluster %.64s, this is %.64s: --force restores it all the same", c.Facts.ClusterID, f.ClusterID)
 	}
 	g := resumed(c.Facts, index)
-	g.ClusterID, g.Epoch, g.Leader = f.ClusterID, f.Epoch, f.Leader
+	g.ClusterID, g.Recovered, g.Epoch, g.Leader = f.ClusterID, f.Recovered, f.Epoch, f.Leader
 	*f = *g
 	return nil
 }

@@ -175,6 +175,9 @@ func TestRouterIsRecoveredAlone(t *testing.T) {
 	if x := n.Facts(); x.ClusterID != f.ClusterID || len(x.Replicas) != 60 {
 		t.Errorf("cluster %s, %d replicas", x.ClusterID, len(x.Replicas))
 	}
+	if x := n.Facts(); x.Recovered != 1 {
+		t.Errorf("recovered %d times", x.Recovered)
+	}
 	if s := n.Status(); len(s.Voters) != 1 || s.Term <= term {
 		t.Errorf("%+v after term %d", s, term)
 	}
@@ -200,4 +203,64 @@ func TestRouterIsRecoveredAlone(t *testing.T) {
 	if _, err := os.Stat(empty + ".new"); err == nil {
 		t.Error("leftovers")
 	}
+}
+
+// One of three is recovered alone while the others are away. They come back together,
+// on the disks of old, against all advice: with the majority of the old configuration.
+// They act for nobody, and become followers of the recovered one with its facts.
+func TestVotersOfOldFollowTheRecoveredOne(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fleet) {
+		f.started(3, 3)
+		must(t, f.waitLeader(), replica(1))
+		one := f.all()[2]
+		f.until(5*time.Second, "all have it", func() bool { return one.Facts().Replicas["replica1"].URL != "" })
+		term, facts := one.Status().Term, one.Facts()
+		f.kill("r1")
+		f.kill("r2")
+		f.kill("r3")
+		next := resumed(facts, facts.Index+restoreGap)
+		next.Recovered++
+		mem := NewMemory()
+		if err := found(openMemory(mem), "r3", next, term+1); err != nil {
+			t.Fatal(err)
+		}
+		f.mu.Lock()
+		f.disks["r3"] = mem
+		f.mu.Unlock()
+		f.start("r3", nil)
+		l := f.waitLeader("r3")
+		must(t, l, replica(2))
+
+		back := time.Now()
+		f.start("r1", nil)
+		f.start("r2", nil)
+		f.until(30*time.Second, "all follow the recovered one's facts and vote", func() bool {
+			for _, m := range f.all() {
+				x := m.Facts()
+				if x.Recovered != 1 || m.line.Load() != 1 || x.Replicas["replica2"].URL == "" || len(m.Status().Voters) != 3 {
+					return false
+				}
+			}
+			return true
+		})
+		t.Logf("after %v", time.Since(back))
+		f.mu.Lock()
+		for _, x := range f.terms {
+			if x.from.After(back) && x.epoch < next.Index {
+				t.Errorf("%s has led the old line from %v on", x.router, x.from.Sub(back))
+			}
+		}
+		f.mu.Unlock()
+		for i, m := range f.all() {
+			must(t, m, replica(10+i))
+		}
+		x, err := f.all()[0].Current(t.Context())
+		if err != nil || len(x.Replicas) != 5 {
+			t.Errorf("%d replicas, %v", len(x.Replicas), err)
+		}
+		if err := f.waitLeader().Resign(t.Context()); err != nil {
+			t.Error(err)
+		}
+		f.waitLeader()
+	})
 }

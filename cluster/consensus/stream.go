@@ -19,6 +19,8 @@ type stream struct {
 	layer Layer
 	self  state.RouterID
 	addr  string
+	own   func() uint64 // line of this router's log
+	known func() uint64 // newest line that it has heard of
 
 	mu     sync.Mutex
 	muted  bool                  // guarded by mu
@@ -26,10 +28,12 @@ type stream struct {
 	conns  map[*tracked]struct{} // guarded by mu
 }
 
+var errSuperseded = errors.New("this router's log was superseded by a recovery")
+
 var errMuted = errors.New("this router is silent: its log takes no entries")
 
-func newStream(l Layer, self state.RouterID, addr string) *stream {
-	return &stream{layer: l, self: self, addr: addr, conns: map[*tracked]struct{}{}}
+func newStream(l Layer, self state.RouterID, addr string, own, known func() uint64) *stream {
+	return &stream{layer: l, self: self, addr: addr, own: own, known: known, conns: map[*tracked]struct{}{}}
 }
 
 type tracked struct {
@@ -75,6 +79,9 @@ func (s *stream) Dial(addr raft.ServerAddress, timeout time.Duration) (net.Conn,
 	s.mu.Lock()
 	err := s.silent()
 	s.mu.Unlock()
+	if err == nil && s.known() > s.own() {
+		err = errSuperseded
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -92,7 +99,7 @@ func (s *stream) Dial(addr raft.ServerAddress, timeout time.Duration) (net.Conn,
 	if d, ok := ctx.Deadline(); ok {
 		err = c.SetWriteDeadline(d)
 	}
-	if err = errors.Join(err, greet(c, id), c.SetWriteDeadline(time.Time{})); err != nil {
+	if err = errors.Join(err, greet(c, id, s.own()), c.SetWriteDeadline(time.Time{})); err != nil {
 		return nil, errors.Join(err, c.Close())
 	}
 	return s.track(c)
@@ -107,7 +114,7 @@ func (s *stream) Accept() (net.Conn, error) {
 		}
 		t, err := s.track(c)
 		if err == nil {
-			return &greeted{Conn: t, self: s.self}, nil
+			return &greeted{Conn: t, self: s.self, line: s.known}, nil
 		}
 	}
 }

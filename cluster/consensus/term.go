@@ -87,6 +87,9 @@ func (n *Node) serve(run, term context.Context, end context.CancelFunc) error {
 	if err := n.barrier(term); err != nil {
 		return err
 	}
+	if n.superseded() || n.passed() {
+		return errSuperseded
+	}
 	if n.ledger.current().ClusterID == "" {
 		c := state.Command{Kind: state.CommandSetClusterID, Cluster: rand.Text()}
 		if _, err := n.apply(term, c); err != nil {

@@ -161,7 +161,7 @@ func TestConnectionForAnotherRouterIsRefused(t *testing.T) {
 			}
 			s := newStream(NewLayer(ln, func(ctx context.Context, addr string) (net.Conn, error) {
 				return h.DialContext(ctx, "tcp", addr)
-			}), "probe", "probe:1")
+			}), "probe", "probe:1", noLine, noLine)
 			trans := raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
 				Stream: s, MaxPool: 1, Timeout: time.Second, Logger: newRaftLog(zerolog.Nop()),
 			})
@@ -179,16 +179,26 @@ func TestConnectionForAnotherRouterIsRefused(t *testing.T) {
 	})
 }
 
+func noLine() uint64 { return 0 }
+
 func FuzzGreeting(f *testing.F) {
-	var b bytes.Buffer
-	if err := greet(&b, "r1"); err != nil {
-		f.Fatal(err)
+	prefix := map[uint64][]byte{}
+	for _, line := range []uint64{0, 1, 1 << 40} {
+		var b bytes.Buffer
+		if err := greet(&b, "r1", line); err != nil {
+			f.Fatal(err)
+		}
+		f.Add(b.Bytes())
+		prefix[line] = b.Bytes()
 	}
-	f.Add(b.Bytes())
 	f.Add([]byte{1, 255, 255})
+	f.Add([]byte{2, 255, 255})
 	f.Fuzz(func(t *testing.T, data []byte) {
-		if heed(bytes.NewReader(data), "r1") == nil && !bytes.HasPrefix(data, b.Bytes()) {
+		if heed(bytes.NewReader(data), "r1", 0) == nil && !bytes.HasPrefix(data, prefix[0]) && !bytes.HasPrefix(data, prefix[1][:5]) {
 			t.Errorf("%x taken for a greeting to r1", data)
+		}
+		if bytes.HasPrefix(data, prefix[0]) && heed(bytes.NewReader(data), "r1", 1) == nil {
+			t.Errorf("%x of an older line is taken", data)
 		}
 	})
 }

@@ -68,7 +68,7 @@ func newSnapshotRestore() *cobra.Command {
 With --data-dir it recovers a cluster whose quorum is lost for good: the router of that
 directory, which must be stopped, becomes the only voter, with the facts of FILE and the
 cluster's id. Started, it leads, and others join it. Remove the directory raft of the
-other voters of old before they are started: they would go on as they were, beside it.
+other voters of old before they are started: what they know is of the past.
 
 A snapshot of another cluster is refused; --force takes it.`,
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -89,6 +89,9 @@ func (n *Node) newConsensus(meshAddr string) (err error) {
 		Voters: n.cfg.Cluster.Voters, BootstrapExpect: n.cfg.Cluster.BootstrapExpect, Join: len(n.cfg.Cluster.Join) > 0,
 		Peers: n.peers, Name: n.gossip.Name,
 		Publish: func(f *state.Facts) {
+			if f.Config.Revision != n.store.View().Facts.Config.Revision {
+				n.askAgain()
+			}
 			n.store.SetFacts(f)
 			n.gossip.FactsChanged()
 		},

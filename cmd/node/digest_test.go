@@ -102,5 +102,4 @@ func TestAgreementIsOfAllThatLive(t *testing.T) {
 	if a.alike(own) {
 		t.Error("one has not answered")
 	}
-
 }

@@ -51,11 +51,16 @@ func (n *Node) Reload(context.Context) (console.Reloaded, error) {
 	if len(r.Restart) > 0 {
 		n.log.Warn().Strs("keys", r.Restart).Msg("these keys are taken at a restart")
 	}
+	n.askAgain()
+	return r, nil
+}
+
+// askAgain has the other routers asked at once which pools they run.
+func (n *Node) askAgain() {
 	select {
 	case n.reasked <- struct{}{}:
 	default:
 	}
-	return r, nil
 }
 
 // taken is the next configuration as far as a running router can take it.

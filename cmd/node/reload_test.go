@@ -46,9 +46,9 @@ func TestBadFilesChangeNothing(t *testing.T) {
 	five := "log: {level: debug}\ngateway: {keys: [{name: app, hash: \"sha256:" + strings.Repeat("ab", 32) + "\"}]}\n" +
 		"pools:\n  - {name: chat, model: m, policy: session, aliases: [x], retry: {attempts: ATTEMPTS}}\n"
 	for _, bad := range []struct{ text, at string }{
-		{"pools:\n  - {name: chat model: m}\n", "hearsay.yaml:2"},
+		{"pools:\n  - {name: chat model: m}\n", "line 2:"},
 		{strings.Replace(five, "ATTEMPTS", "-3", 1), "pools[0].retry.attempts"},
-		{five[:strings.Index(five, "policy")], "hearsay.yaml:4"},
+		{five[:strings.Index(five, "policy")], "line 4:"},
 		{"", "pools: is missing"},
 		{"deleted", "no such file"},
 	} {

@@ -91,7 +91,7 @@ func RestoreDir(dataDir string, snapshot []byte, force bool) (string, error) {
 	if r.Aside != "" {
 		said += "\nwhat was there is kept in " + r.Aside
 	}
-	return said + "\nbefore the other voters of old are started, remove the directory raft in their data directories", nil
+	return said + "\nbefore other voters of old are started, remove the directory raft in their data directories", nil
 }
 
 // stopped makes sure that no router runs on a data directory, until release.

@@ -132,11 +132,14 @@ func TestConfigurationIsReloaded(t *testing.T) {
 			}
 		}
 		b.Within(15*time.Second, "the new one is agreed on", revision(2))
-		for _, r := range b.Routers() {
-			if w := warnings(t, r); strings.Contains(w, "other pools") {
-				t.Errorf("%s still warns: %s", r.Name, w)
-			}
-		}
+		b.Within(3*time.Second, "nobody warns any more", func() error {
+			return each(b, func(r *harness.Router) error {
+				if w := warnings(t, r); strings.Contains(w, "other pools") {
+					return errors.New(w)
+				}
+				return nil
+			})
+		})
 		// A router that starts with another file does not win either.
 		version[2].Store(0)
 		if err := b.Router(2).Stop(); err != nil {
