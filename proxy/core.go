@@ -90,6 +90,9 @@ type CoreConfig struct {
 	Picked func(pool string, c *routing.Choice, marks []prefix.Mark, tokens []int32)
 	// Prompts keeps a few recent bodies of each pool in memory, for Partings.
 	Prompts bool
+	// Prewarm tells what replicas hold, for pools that prewarm: their hottest prompts
+	// are kept in memory then. Nil: none are, and no replica is warmed.
+	Prewarm Sketch
 	Now     func() time.Time
 }
 
@@ -123,6 +126,7 @@ type Core struct {
 	picked   func(pool string, c *routing.Choice, marks []prefix.Mark, tokens []int32)
 	told     func(*Pick)
 	prompts  *prompts     // nil: nothing is kept
+	warm     *warmPrompts // nil: nothing is kept
 	sampleAt atomic.Int64 // Unix nanoseconds: when the next sample is due
 	now      func() time.Time
 	metrics  *metrics
@@ -133,6 +137,8 @@ type Core struct {
 	limited  limited
 	queues   queues
 	panicked func(p any) // hears of a panic that ended a request that waits
+
+	noPriority urlSet // replicas that refuse priorities
 }
 
 func newCore(cfg CoreConfig, picks int, m *metrics) *Core {
@@ -148,6 +154,9 @@ func newCore(cfg CoreConfig, picks int, m *metrics) *Core {
 		c.prompts = &prompts{pools: map[string]*keptBodies{}}
 	}
 	c.panicked = func(any) { m.panics.Inc() }
+	if cfg.Prewarm != nil {
+		c.warm = &warmPrompts{pools: map[string]*warmPool{}}
+	}
 	return c
 }
 

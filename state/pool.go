@@ -94,6 +94,8 @@ type PoolSpec struct {
 	// any number everywhere.
 	MaxInFlight int
 
+	Prewarm int // hottest prefixes that a replica with an empty cache is warmed with; 0: it is not
+
 	ScaleMin, ScaleMax int
 	ScaleActuator      string // dry_run | process
 	ScaleCooldown      time.Duration
