@@ -20,15 +20,15 @@ const (
 	ExcludedLoading     = "loading"     // answers, but isn't ready
 	ExcludedUnreachable = "unreachable" // readers agree that it can't be reached, and nothing it served says otherwise
 	ExcludedWrongModel  = "wrong_model" // does not serve the pool's model, and would answer 404
-	ExcludedWarming     = "warming"     // its cache is empty and is being filled
 	ExcludedSaturated   = "saturated"   // its queue is too long, it has all requests it may have, or its KV is full
 	ExcludedITL         = "itl"         // one more stream would break the pool's ITL objective
+	ExcludedWarming     = "warming"     // its cache is empty and is being filled
 )
 
 // exclusions is every reason in the order of precedence.
 var exclusions = [...]string{
 	ExcludedRole, ExcludedTried, ExcludedPinned, ExcludedDraining, ExcludedEjected, ExcludedTrial,
-	ExcludedAdapter, ExcludedLoading, ExcludedUnreachable, ExcludedWrongModel, ExcludedWarming, ExcludedSaturated, ExcludedITL,
+	ExcludedAdapter, ExcludedLoading, ExcludedUnreachable, ExcludedWrongModel, ExcludedSaturated, ExcludedITL, ExcludedWarming,
 }
 
 // Exclusions lists the closed set of reasons for which a replica can't be picked.
