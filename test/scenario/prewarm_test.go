@@ -100,12 +100,12 @@ func TestNewReplicaIsWarmed(t *testing.T) {
 	f := func(name string, prefixes int) {
 		t.Run(name, func(t *testing.T) {
 			inWarmPool(t, warmPool(2, prefixes), func(t *testing.T, b *harness.Bubble) {
-				hotTraffic(t, b, 100, 100*time.Millisecond, 100)
+				hotTraffic(t, b, 60, 100*time.Millisecond, 20)
 				late, joined := b.Engine(2), time.Now()
 				if status, err := b.Router(0).Admin("POST", "/admin/v1/replicas", console.ReplicaRequest{Pool: harness.Pool, URL: late.URL()}, nil); err != nil || status != 200 {
 					t.Fatalf("add: %d %v", status, err)
 				}
-				hotTraffic(t, b, 250, 60*time.Millisecond, 150)
+				hotTraffic(t, b, 120, 60*time.Millisecond, 80)
 				warm, clients := requestsAt(late, joined)
 				if len(clients) < 5 {
 					t.Fatalf("only %d clients came", len(clients))
@@ -145,13 +145,13 @@ func TestNewReplicaIsWarmed(t *testing.T) {
 // A restarted replica is warmed too, though it has long been in the pool.
 func TestRestartedReplicaIsWarmed(t *testing.T) {
 	inWarmPool(t, warmPool(3, 4), func(t *testing.T, b *harness.Bubble) {
-		hotTraffic(t, b, 100, 100*time.Millisecond, 100)
+		hotTraffic(t, b, 60, 100*time.Millisecond, 20)
 		e := b.Engine(0)
 		e.Kill()
 		hotTraffic(t, b, 30, 100*time.Millisecond, 20)
 		back := time.Now()
 		e.Start()
-		hotTraffic(t, b, 100, 100*time.Millisecond, 100)
+		hotTraffic(t, b, 80, 60*time.Millisecond, 40)
 		warm, clients := requestsAt(e, back)
 		t.Logf("%d prompts warmed it, %d clients came", len(warm), len(clients))
 		if len(warm) != 2 {
@@ -171,7 +171,7 @@ func TestNobodyWaitsForAReplicaThatCannotBeWarmed(t *testing.T) {
 	f := func(name string, fault enginesim.Fault) {
 		t.Run(name, func(t *testing.T) {
 			inWarmPool(t, warmPool(2, 4), func(t *testing.T, b *harness.Bubble) {
-				hotTraffic(t, b, 100, 100*time.Millisecond, 20)
+				hotTraffic(t, b, 60, 100*time.Millisecond, 20)
 				late, joined := b.Engine(2), time.Now()
 				late.Fault(fault)
 				if status, err := b.Router(0).Admin("POST", "/admin/v1/replicas", console.ReplicaRequest{Pool: harness.Pool, URL: late.URL()}, nil); err != nil || status != 200 {
