@@ -93,7 +93,9 @@ type CoreConfig struct {
 	// Prewarm tells what replicas hold, for pools that prewarm: their hottest prompts
 	// are kept in memory then. Nil: none are, and no replica is warmed.
 	Prewarm Sketch
-	Now     func() time.Time
+	// Prewarmed hears of each prompt that was sent for a cache's sake; nil: nobody.
+	Prewarmed func(Prewarmed)
+	Now       func() time.Time
 }
 
 // Validate reports what is missing.

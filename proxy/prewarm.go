@@ -13,7 +13,7 @@ import (
 const (
 	// warmBytes bounds one prompt that is kept to warm replicas, warmPoolBytes those of
 	// a pool, and warmAllBytes all of them.
-	warmBytes     = 1 << 20
+	warmBytes     = keptBytes
 	warmPoolBytes = 16 << 20
 	warmAllBytes  = 64 << 20
 	// warmLookEvery is the least time between two looks at a pool's requests: one costs

@@ -16,7 +16,7 @@ import (
 const (
 	// warmPriority is what vLLM is told of a prompt that warms: lower numbers go first,
 	// clients' requests have 0 unless they say otherwise.
-	warmPriority = "100"
+	warmPriority = 100
 	// warmAnswer bounds an answer of one token, bytes.
 	warmAnswer = 1 << 20
 )
@@ -176,7 +176,14 @@ func (p *Prewarm) ask(c *call, pool *state.PoolView, r *state.ReplicaView, x *wa
 
 // warmEdits makes a client's body one for one token, not streamed.
 func warmEdits(spec *state.PoolSpec, r *state.ReplicaView, x *warmPrompt, ask *api.Request, last bool) (edits []api.Edit) {
-	legs := api.ReadLegs(ask, x.body)
+	legs, kind := api.ReadLegs(ask, x.body), kindOf(spec, r)
+	edits = saltEdits(nil, ask, spec, kind, x.seed.Tenant)
+	edits = ask.SetTier(edits, "default")
+	if last {
+		edits = ask.SetPriority(edits, warmPriority)
+	} else {
+		edits = ask.DropPriority(edits)
+	}
 	if name := upstreamName(spec, r, x.adapter); name != ask.Model {
 		edits = ask.RenameModel(edits, name)
 	}
@@ -190,10 +197,7 @@ func warmEdits(spec *state.PoolSpec, r *state.ReplicaView, x *warmPrompt, ask *a
 	if !legs.Has(api.LegMaxTokens) && !legs.Has(api.LegMaxCompletionTokens) {
 		add += `,"max_tokens":1`
 	}
-	if last {
-		add += `,"priority":` + warmPriority
-	}
-	if spec.DPRanks > 1 && kindOf(spec, r) == state.EngineSGLang {
+	if spec.DPRanks > 1 && kind == state.EngineSGLang {
 		add += `,"data_parallel_rank":` + strconv.Itoa(r.Rank)
 	}
 	if add != "" {

@@ -243,7 +243,8 @@ func (r *request) edit(spec *state.PoolSpec, replica *state.ReplicaView, bare bo
 	ask, body := r.sent()
 	kind := kindOf(spec, replica)
 	r.capEdits(ask, body, kind)
-	r.saltEdits(ask, spec, kind)
+	tenant, _ := r.client.Share()
+	r.edits = saltEdits(r.edits, ask, spec, kind, tenant)
 	if name := upstreamName(spec, replica, r.job.Adapter()); name != ask.Model {
 		r.edits = ask.RenameModel(r.edits, name)
 		r.shown = string(scan.AppendQuoted(nil, ask.Model))

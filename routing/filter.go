@@ -35,8 +35,8 @@ var exclusions = [...]string{
 func Exclusions() []string { return exclusions[:] }
 
 // softExclusions give way in this order when no replica is left: a cold replica is
-// better than one that can't keep its objective. That of another
-// model does so only where all replicas of the leg are of one: then the pool's model
+// better than one that can't keep its objective, and than waiting for one that is
+// saturated. That of another model does so only where all replicas of the leg are of one: then the pool's model
 // may be what is wrong, and the engines' own answer tells best. Any other replica,
 // though it can't take the request now, may be back when the client asks again.
 var softExclusions = [...]string{ExcludedWarming, ExcludedITL, ExcludedUnreachable, ExcludedLoading, ExcludedWrongModel}

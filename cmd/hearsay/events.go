@@ -25,8 +25,8 @@ func newEvents() *cobra.Command {
 		Use: "events", Short: "What happens, one line each, until Ctrl-C", Args: positional,
 		Long: `events prints what the asked router sees happen, as it happens: picks (10 a second at
 most), ejections and returns of replicas, pools that ignore ejections because too many
-are ejected (panic), scale decisions, members and the leader. Nothing is told of what was
-before. -o json prints each event as a line of JSON.`,
+are ejected (panic), prompts that were sent to warm replicas (prewarm), scale decisions,
+members and the leader. Nothing is told of what was before. -o json prints each event as a line of JSON.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			for _, k := range kinds {
 				if !slices.Contains(console.Kinds(), k) {
@@ -116,6 +116,11 @@ func eventLine(e *console.Event) string {
 		if e.Count > 0 {
 			parts = append(parts, fmt.Sprintf("(%d more before it)", e.Count))
 		}
+	case console.KindPrewarm:
+		add("-> %s", e.Replica)
+		parts = append(parts, fmt.Sprintf("%s, %d tokens prefilled,", e.Outcome, e.PromptTokens))
+		add("%s", e.Text)
+		add("(%s)", e.From)
 	case console.KindDecision:
 		parts = append(parts, fmt.Sprintf("%s -> %s", e.From, e.To))
 		add("%s", e.Outcome)

@@ -136,7 +136,8 @@ type DrainConfig struct {
 
 // PrewarmConfig says what replicas with an empty cache are warmed with.
 type PrewarmConfig struct {
-	Prefixes int `yaml:"prefixes"` // hottest prefixes whose prompts are kept in memory for it; 0: none
+	Prefixes int  `yaml:"prefixes"` // hottest prefixes whose prompts are kept in memory for it; 0: none
+	Paid     bool `yaml:"paid"`     // so are replicas of engine openai, whose tokens may cost
 }
 
 // TimeoutConfig bounds one request's phases.
@@ -257,7 +258,7 @@ func (p *PoolConfig) Spec() state.PoolSpec {
 		ConnectTimeout: p.Timeouts.Connect, FirstByteTimeout: p.Timeouts.FirstByte,
 		IdleTimeout: p.Timeouts.Idle, TotalTimeout: p.Timeouts.Total, Heartbeat: p.Heartbeat, RetryAttempts: p.Retry.Attempts,
 		BreakerFailures: p.Breaker.Failures, BreakerOpen: p.Breaker.Open, BreakerMaxEjected: float64(p.Breaker.MaxEjected),
-		DrainDeadline: p.Drain.Deadline, Prewarm: p.Prewarm.Prefixes,
+		DrainDeadline: p.Drain.Deadline, Prewarm: p.Prewarm.Prefixes, PrewarmPaid: p.Prewarm.Paid,
 		ScaleMin: p.Scale.Min, ScaleMax: p.Scale.Max, ScaleActuator: p.Scale.Actuator,
 		ScaleCooldown: p.Scale.Cooldown, ScaleDownWindow: p.Scale.DownWindow,
 		QueueWait: p.Queue.MaxWait, QueueRequests: p.Queue.MaxRequests, QueueBytes: int64(p.Queue.MaxBytes), QueueHold: *p.Queue.Hold,

@@ -17,3 +17,15 @@ func (n *Node) tellPick(p *proxy.Pick) {
 		}
 	})
 }
+
+// tellPrewarm tells those who read events of a prompt that was sent for a cache's sake.
+func (n *Node) tellPrewarm(p proxy.Prewarmed) {
+	text := "to fill its cache"
+	if p.From != "" {
+		text = "held by a draining replica alone"
+	}
+	n.events.Publish(console.Event{
+		At: p.At, Kind: console.KindPrewarm, Pool: p.Pool, Replica: string(p.Replica), From: string(p.From), Outcome: p.Outcome,
+		PromptTokens: p.Tokens, Text: text,
+	})
+}

@@ -165,7 +165,7 @@ func (n *Node) newProxy() (err error) {
 			Store: n.store, Picker: picker, Ratios: n.ratios, Index: n.index,
 			Calibration: n.lessons, Counted: n.lessons.Counted, Reporter: reporter{n.balance}, Sample: n.opinion.sample,
 			Loads: n.store.RefreshReading, Picked: n.picked, Told: n.tellPick, Prompts: n.cfg.Diagnose.Sample,
-			Prewarm: n.index,
+			Prewarm: n.index, Prewarmed: n.tellPrewarm,
 		},
 		Listeners: []net.Listener{n.cert.secure(n.apiListener)},
 		Dial:      func(ctx context.Context, addr string) (net.Conn, error) { return n.deps.Dial(ctx, "tcp", addr) },

@@ -43,7 +43,7 @@ type warming struct {
 // stepWarming begins and ends the warming of one replica.
 func (l *Loop) stepWarming(mem *memory, m *member, pool *state.PoolView, now time.Time) {
 	x := &mem.warming
-	if pool.Spec.Prewarm <= 0 || l.cfg.Sketch == nil || m.view.Role != "" && m.view.Role != state.RoleBoth {
+	if l.cfg.Sketch == nil || !pool.Spec.Prewarms(m.view) {
 		*x = warming{}
 		return
 	}
