@@ -103,9 +103,24 @@ func (p *Prewarm) hasRoom(v *state.View, pool *state.PoolView, r *state.ReplicaV
 		return false
 	case load.Prefill > 0, r.Reading.Waiting > 0, r.Reading.KVUsage >= warmKV:
 		return false
-	case p.s.core.queues.of(pool.Spec.Name, p.s.core.metrics).Len() > 0:
+	case p.waits(v, pool.Spec.Name):
 		return false
 	}
 	most := pool.Spec.MaxAt(r)
 	return most == 0 || load.InFlight == 0 || load.InFlight+1 < most
+}
+
+// waits reports whether a request waits for the pool at any router.
+func (p *Prewarm) waits(v *state.View, pool string) bool {
+	if p.s.core.queues.of(pool, p.s.core.metrics).Len() > 0 {
+		return true
+	}
+	for i := range v.Routers {
+		for _, b := range v.Routers[i].Backlogs {
+			if b.Pool == pool && b.Requests > 0 {
+				return true
+			}
+		}
+	}
+	return false
 }

@@ -69,6 +69,13 @@ func (g *rig) weigh(warming state.ReplicaID, hot ...state.HotPrefix) {
 	})
 }
 
+// outrank adds a live router whose turn it is before this one's.
+func (g *rig) outrank(p *Prewarm, id state.ReplicaID) {
+	for i := 0; p.turn(g.store.View(), id) == 0; i++ {
+		g.store.ApplyRows(state.Rows{Router: state.RouterID(fmt.Sprint("other", i)), Boot: state.BootID(100 + i), Seq: 1, Full: true})
+	}
+}
+
 // readBy says which router read a replica last.
 func (g *rig) readBy(reader state.RouterID, id state.ReplicaID) {
 	r := state.UnknownReading(id)
@@ -102,18 +109,23 @@ func TestPromptThatWarms(t *testing.T) {
 		}
 		served, counted := g.metric("hearsay_requests_total"), g.metric("hearsay_tokens_total")
 		step := func() []string {
-			g.readBy("r1", "e1")
-			p.Step(t.Context(), time.Now())
-			p.wg.Wait()
+			g.readBy("r1", "e2")
+			for p.Step(t.Context(), time.Now()) {
+				p.wg.Wait()
+			}
 			return g.engines[1].got()
 		}
+		var told []Prewarmed
+		g.srv.cfg.Core.Prewarmed = func(x Prewarmed) { told = append(told, x) }
 		g.weigh("e2", hot)
-		g.readBy("another", "e2")
-		if n := len(step()); n != 0 {
-			t.Errorf("%d prompts were sent to a replica that another router reads", n)
+		g.outrank(p, "e2")
+		for range 2 {
+			if n := len(step()); n != 0 {
+				t.Errorf("%d prompts were sent, though it is another router's turn", n)
+			}
+			time.Sleep(prewarmTakeOver - time.Millisecond)
 		}
 		time.Sleep(time.Second)
-		g.readBy("r1", "e2")
 		got := step()
 		if len(got) != 2 || !strings.Contains(got[0], `"priority":100`) {
 			t.Fatalf("it got %q, want one with a priority and one without", got)
@@ -133,13 +145,16 @@ func TestPromptThatWarms(t *testing.T) {
 		if n := g.metric("hearsay_prewarm_requests_total", "pool", "chat", "result", "served"); n != 1 {
 			t.Errorf("%v are counted", n)
 		}
+		if len(told) != 1 || told[0].Replica != "e2" || told[0].Pool != "chat" || told[0].Outcome != "served" || told[0].Tokens < 100 || told[0].From != "" {
+			t.Errorf("told: %+v", told)
+		}
 		if n := g.metric("hearsay_prewarm_tokens_total", "pool", "chat"); n < 100 {
 			t.Errorf("%v tokens are counted", n)
 		}
 		if r := g.reports.take(); !strings.HasSuffix(r, "e2 served") {
 			t.Errorf("reported: %s", r)
 		}
-		if v := g.store.View(); !p.holders(v.Pools[0], &warmPrompt{mark: hot.Mark}, time.Now())["e2"] {
+		if there, _, _ := p.holders(g.store.View().Pools[0], g.store.View().Replica("e2"), &warmPrompt{mark: hot.Mark}, time.Now()); !there {
 			t.Error("nobody knows that it holds the prefix")
 		}
 		if n := len(step()); n != 2 {
@@ -242,12 +257,13 @@ func TestPromptsThatWarmInVain(t *testing.T) {
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
 				began := time.Now()
-				p.Step(ctx, began)
-				if result == OutcomeAborted {
-					time.Sleep(time.Second)
-					cancel()
+				for p.Step(ctx, time.Now()) {
+					if result == OutcomeAborted {
+						time.Sleep(time.Second)
+						cancel()
+					}
+					p.wg.Wait()
 				}
-				p.wg.Wait()
 				if took := time.Since(began); took > within {
 					t.Errorf("it took %v", took)
 				}
@@ -257,7 +273,7 @@ func TestPromptsThatWarmInVain(t *testing.T) {
 				if n := g.metric("hearsay_prewarm_requests_total", "result", result.String()); n != float64(sent) {
 					t.Errorf("%v are counted as %s, want %d", n, result, sent)
 				}
-				if v := g.store.View(); len(p.holders(v.Pools[0], &warmPrompt{mark: hot[0].Mark}, time.Now())) > 1 {
+				if there, _, _ := p.holders(g.store.View().Pools[0], g.store.View().Replica("e2"), &warmPrompt{mark: hot[0].Mark}, time.Now()); there {
 					t.Error("it is taken to hold what it did not take")
 				}
 				if kept := len(p.kept.of("chat", hot)); result == OutcomeRejected && kept != 0 {

@@ -202,51 +202,187 @@ func TestNobodyWaitsForAReplicaThatCannotBeWarmed(t *testing.T) {
 	f("fails", enginesim.Fault{Kind: enginesim.FaultStatus, Status: 500})
 }
 
-// What a draining replica alone holds goes to the others; what they hold does not.
+// alone says which of two engines holds the first hot prefix, how many of both prefixes
+// it alone holds, and which is the other engine.
+func alone(t *testing.T, b *harness.Bubble) (victim, other *harness.Engine, n int) {
+	t.Helper()
+	holds := func(i, prefix int) bool {
+		c := chat(words(fmt.Sprint("handbook", prefix), 4000), "Who holds it?", 1)
+		return matched(t, b.Alive()[0], b.Engine(i).ID, c) > 3000
+	}
+	at := 0
+	if !holds(0, 0) {
+		at = 1
+	}
+	if !holds(at, 0) || holds(1-at, 0) {
+		t.Fatal("the first prefix is not at one engine alone")
+	}
+	for prefix := range 2 {
+		if holds(at, prefix) && !holds(1-at, prefix) {
+			n++
+		}
+	}
+	return b.Engine(at), b.Engine(1 - at), n
+}
+
+func drain(t *testing.T, b *harness.Bubble, e *harness.Engine) time.Time {
+	t.Helper()
+	now := time.Now()
+	if status, err := b.Router(0).Admin("POST", "/admin/v1/replicas/"+string(e.ID)+"/drain", nil, nil); err != nil || status != 200 {
+		t.Fatalf("drain: %d %v", status, err)
+	}
+	return now
+}
+
+// What a draining replica alone holds goes to the others, once, however many routers
+// there are; what they hold does not.
 func TestDrainingReplicaHandsOver(t *testing.T) {
-	inWarmPool(t, warmPool(2, 4), func(t *testing.T, b *harness.Bubble) {
-		hotTraffic(t, b, 60, 500*time.Millisecond, 5) // too little for a second holder
-		holders := func(prefix int) (n int, last *harness.Engine) {
+	f := func(routers int) {
+		t.Run(fmt.Sprint(routers, " routers"), func(t *testing.T) {
+			cfg := warmPool(2, 4)
+			cfg.Routers = routers
+			inWarmPool(t, cfg, handsOver)
+		})
+	}
+	f(1)
+	f(2)
+	f(3)
+}
+
+func handsOver(t *testing.T, b *harness.Bubble) {
+	hotTraffic(t, b, 60, 500*time.Millisecond, 5) // too little for a second holder
+	victim, other, want := alone(t, b)
+	drained := drain(t, b, victim)
+	time.Sleep(3 * time.Second)
+	warm, _ := requestsAt(other, drained)
+	again, _ := requestsAt(victim, drained)
+	t.Logf("%d of 2 prefixes were at the victim alone", want)
+	if len(warm) != want || len(again) != 0 {
+		t.Errorf("%d prompts were handed over, want %d; %d were sent to the victim", len(warm), want, len(again))
+	}
+	for i, r := range warm {
+		if i > 0 && r.Arrival.Before(warm[i-1].End) {
+			t.Error("two were under way at a time")
+		}
+	}
+	for i := range b.Routers() {
+		r := ok(t, b.Chat(i, streamed(chat(words("handbook0", 4000), "And now?", 3))))
+		if u := r.Usage(); u == nil || r.Replica != other.ID {
+			t.Errorf("r%d: served by %s: %v", i, r.Replica, r)
+		}
+	}
+	_, clients := requestsAt(other, drained)
+	for _, c := range clients {
+		if c.CachedTokens < 3000 {
+			t.Errorf("a client found %d tokens cached", c.CachedTokens)
+		}
+	}
+	noContent(t, b)
+}
+
+// The router that hands over is killed at its first prompt: another one does the rest.
+func TestAnotherRouterHandsOver(t *testing.T) {
+	cfg := warmPool(2, 4)
+	cfg.Routers = 3
+	inWarmPool(t, cfg, func(t *testing.T, b *harness.Bubble) {
+		hotTraffic(t, b, 60, 500*time.Millisecond, 5)
+		victim, other, want := alone(t, b)
+		drained := drain(t, b, victim)
+		killed := killSender(t, b, other)
+		time.Sleep(6 * time.Second)
+		warm, _ := requestsAt(other, drained)
+		t.Logf("r%d was killed; %d prompts came, of %d", killed, len(warm), want)
+		if len(warm) < want || len(warm) > want+1 {
+			t.Errorf("%d prompts came, want %d, or one more for the one that was cut off", len(warm), want)
+		}
+		for i := range want {
+			r := ok(t, b.Chat((killed+1)%3, streamed(chat(words(fmt.Sprint("handbook", i), 4000), "And now?", 3))))
+			if _, got := b.Served(r.ID); got.CachedTokens < 3000 {
+				t.Errorf("prefix %d: %d tokens cached", i, got.CachedTokens)
+			}
+		}
+	})
+}
+
+// killSender kills the router that first has a prompt under way at an engine which no
+// client is sent to.
+func killSender(t *testing.T, b *harness.Bubble, e *harness.Engine) (killed int) {
+	t.Helper()
+	for until := time.Now().Add(5 * time.Second); time.Now().Before(until); time.Sleep(time.Millisecond) {
+		for i, r := range b.Routers() {
+			if x := r.Node().View().Replica(e.ID); x != nil && x.Cell.Load().Prefill > 0 {
+				r.Kill()
+				return i
+			}
+		}
+	}
+	t.Fatal("nobody sent anything")
+	return -1
+}
+
+// The router that warms a new replica is killed at its first prompt: another one sends
+// what is missing before clients come.
+func TestAnotherRouterWarms(t *testing.T) {
+	cfg := warmPool(2, 4)
+	cfg.Routers = 3
+	inWarmPool(t, cfg, func(t *testing.T, b *harness.Bubble) {
+		hotTraffic(t, b, 60, 100*time.Millisecond, 20)
+		late, joined := b.Engine(2), time.Now()
+		if status, err := b.Router(0).Admin("POST", "/admin/v1/replicas", console.ReplicaRequest{Pool: harness.Pool, URL: late.URL()}, nil); err != nil || status != 200 {
+			t.Fatalf("add: %d %v", status, err)
+		}
+		killed := killSender(t, b, late)
+		time.Sleep(8 * time.Second)
+		warm, _ := requestsAt(late, joined)
+		t.Logf("r%d was killed; %d prompts came", killed, len(warm))
+		if len(warm) < 2 || len(warm) > 3 {
+			t.Errorf("%d prompts came, want one for each of 2 prefixes, or one more for the one that was cut off", len(warm))
+		}
+		for _, r := range b.Alive() {
 			for i := range 2 {
-				c := chat(words(fmt.Sprint("handbook", prefix), 4000), "Who holds it?", 1)
-				if matched(t, b.Router(0), b.Engine(i).ID, c) > 3000 {
-					n, last = n+1, b.Engine(i)
+				c := chat(words(fmt.Sprint("handbook", i), 4000), "Is it there?", 1)
+				if n := matched(t, r, late.ID, c); n < 3000 {
+					t.Errorf("prefix %d: %d tokens are known to be there", i, n)
 				}
 			}
-			return n, last
 		}
-		n, victim := holders(0)
-		if n != 1 {
-			t.Fatalf("%d hold the first prefix", n)
+	})
+}
+
+// While clients' prompts are being prefilled at the only replica that stays, it gets
+// none for its cache's sake; afterwards it does.
+func TestNobodyIsDisplacedByAHandOver(t *testing.T) {
+	inWarmPool(t, warmPool(2, 4), func(t *testing.T, b *harness.Bubble) {
+		hotTraffic(t, b, 60, 500*time.Millisecond, 5)
+		victim, other, want := alone(t, b)
+		drained := drain(t, b, victim)
+		var wg sync.WaitGroup
+		for i := range 20 {
+			wg.Go(func() {
+				if r := b.Chat(i%2, streamed(chat(words(fmt.Sprint("other", i), 3000), "Something else", 5))); !r.OK() {
+					t.Errorf("client %d: %v", i, r)
+				}
+			})
+			time.Sleep(350 * time.Millisecond) // a prefill takes 430 ms
 		}
-		want, other := 0, b.Engine(0)
-		if other == victim {
-			other = b.Engine(1)
-		}
-		for i := range 2 {
-			if n, h := holders(i); n == 1 && h == victim {
-				want++
+		wg.Wait()
+		busy := time.Now()
+		time.Sleep(5 * time.Second)
+		warm, clients := requestsAt(other, drained)
+		early := 0
+		for _, w := range warm {
+			if w.Arrival.Before(busy) {
+				early++
+			}
+			for _, c := range clients {
+				if c.Arrival.Before(w.Arrival.Add(-50*time.Millisecond)) && c.FirstToken.After(w.Arrival) {
+					t.Errorf("a prompt came %v after a client's, before that had its first token", w.Arrival.Sub(c.Arrival))
+				}
 			}
 		}
-		drained := time.Now()
-		if status, err := b.Router(0).Admin("POST", "/admin/v1/replicas/"+string(victim.ID)+"/drain", nil, nil); err != nil || status != 200 {
-			t.Fatalf("drain: %d %v", status, err)
+		t.Logf("%d prompts came while clients were served, %d in all", early, len(warm))
+		if len(warm) < want {
+			t.Errorf("%d prompts came, want %d", len(warm), want)
 		}
-		time.Sleep(3 * time.Second)
-		warm, _ := requestsAt(other, drained)
-		again, _ := requestsAt(victim, drained)
-		t.Logf("%d of 2 prefixes were at the victim alone", want)
-		if len(warm) != want || len(again) != 0 {
-			t.Errorf("%d prompts were handed over, want %d; %d were sent to the victim", len(warm), want, len(again))
-		}
-		r := ok(t, b.Chat(1, streamed(chat(words("handbook0", 4000), "And now?", 3))))
-		if u := r.Usage(); u == nil || r.Replica != other.ID {
-			t.Errorf("served by %s: %v", r.Replica, r)
-		}
-		_, clients := requestsAt(other, drained)
-		if c := clients[len(clients)-1]; c.CachedTokens < 3000 {
-			t.Errorf("the first client found %d tokens cached", c.CachedTokens)
-		}
-		noContent(t, b)
 	})
 }
