@@ -71,7 +71,7 @@ func (g *rig) weigh(warming state.ReplicaID, hot ...state.HotPrefix) {
 
 // outrank adds a live router whose turn it is before this one's.
 func (g *rig) outrank(p *Prewarm, id state.ReplicaID) {
-	for i := 0; p.turn(g.store.View(), id) == 0; i++ {
+	for i := 0; i < 64 && p.turn(g.store.View(), id) == 0; i++ {
 		g.store.ApplyRows(state.Rows{Router: state.RouterID(fmt.Sprint("other", i)), Boot: state.BootID(100 + i), Seq: 1, Full: true})
 	}
 }
