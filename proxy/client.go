@@ -151,17 +151,17 @@ func (r *request) capEdits(ask *api.Request, body []byte, kind state.EngineKind)
 	}
 }
 
-// saltEdits notes what keeps tenants apart in an engine's cache, as their marks are, in
-// pools that isolate them: engines that know a salt get one that no client can choose.
-func (r *request) saltEdits(ask *api.Request, spec *state.PoolSpec, kind state.EngineKind) {
+// saltEdits appends what keeps tenants apart in an engine's cache, as their marks are,
+// in pools that isolate them: engines that know a salt get one that no client can choose.
+func saltEdits(edits []api.Edit, ask *api.Request, spec *state.PoolSpec, kind state.EngineKind, tenant string) []api.Edit {
 	if spec.Isolation != isolateTenants || kind != state.EngineVLLM && kind != state.EngineSGLang {
-		return
+		return edits
 	}
 	switch ask.Endpoint {
 	case api.Chat, api.Completions, api.Embeddings, api.Responses:
-		tenant, _ := r.client.Share()
-		r.edits = ask.SetCacheSalt(r.edits, saltOf(tenant))
+		return ask.SetCacheSalt(edits, saltOf(tenant))
 	}
+	return edits
 }
 
 // saltOf is the salt of a tenant's prompts.

@@ -93,7 +93,12 @@ type CoreConfig struct {
 	Picked func(pool string, c *routing.Choice, marks []prefix.Mark, tokens []int32)
 	// Prompts keeps a few recent bodies of each pool in memory, for Partings.
 	Prompts bool
-	Now     func() time.Time
+	// Prewarm tells what replicas hold, for pools that prewarm: their hottest prompts
+	// are kept in memory then. Nil: none are, and no replica is warmed.
+	Prewarm Sketch
+	// Prewarmed hears of each prompt that was sent for a cache's sake; nil: nobody.
+	Prewarmed func(Prewarmed)
+	Now       func() time.Time
 }
 
 // Validate reports what is missing.
@@ -127,6 +132,7 @@ type Core struct {
 	told     func(*Pick)
 	ended    func(*Record)
 	prompts  *prompts     // nil: nothing is kept
+	warm     *warmPrompts // nil: nothing is kept
 	sampleAt atomic.Int64 // Unix nanoseconds: when the next sample is due
 	now      func() time.Time
 	metrics  *metrics
@@ -138,6 +144,8 @@ type Core struct {
 	queues   queues
 	refusals tally
 	panicked func(p any) // hears of a panic that ended a request that waits
+
+	noPriority urlSet // replicas that refuse priorities
 }
 
 func newCore(cfg CoreConfig, picks int, m *metrics) *Core {
@@ -153,6 +161,9 @@ func newCore(cfg CoreConfig, picks int, m *metrics) *Core {
 		c.prompts = &prompts{pools: map[string]*keptBodies{}}
 	}
 	c.panicked = func(any) { m.panics.Inc() }
+	if cfg.Prewarm != nil {
+		c.warm = &warmPrompts{pools: map[string]*warmPool{}}
+	}
 	return c
 }
 

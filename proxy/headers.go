@@ -117,8 +117,16 @@ func appendFields(dst []byte, h *fasthttp.RequestHeader, id string, client net.A
 	}
 	dst = appendHost(dst, client)
 	dst = append(dst, "\r\n"...)
+	return to.append(dst)
+}
+
+// append appends the header lines that depend on the replica.
+func (to recipient) append(dst []byte) []byte {
+	line := func(name, value string) {
+		dst = append(append(append(append(dst, name...), ": "...), value...), "\r\n"...)
+	}
 	if to.rank >= 0 {
-		line("X-Data-Parallel-Rank", strconv.AppendInt(nil, int64(to.rank), 10)) // vLLM, newer SGLang
+		line("X-Data-Parallel-Rank", strconv.Itoa(to.rank)) // vLLM, newer SGLang
 	}
 	if to.load {
 		dst = append(dst, engines.LoadRequestHeader+": "+engines.LoadRequestValue+"\r\n"...)
@@ -126,9 +134,9 @@ func appendFields(dst []byte, h *fasthttp.RequestHeader, id string, client net.A
 	switch {
 	case to.key == "":
 	case to.xKey:
-		line("X-Api-Key", []byte(to.key))
+		line("X-Api-Key", to.key)
 	default:
-		line("Authorization", append([]byte("Bearer "), to.key...))
+		line("Authorization", "Bearer "+to.key)
 	}
 	return dst
 }

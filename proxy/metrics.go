@@ -36,6 +36,9 @@ type metrics struct {
 	queued     *prometheus.GaugeVec
 	queueWait  *prometheus.HistogramVec
 
+	prewarms      *prometheus.CounterVec
+	prewarmTokens *prometheus.CounterVec
+
 	panics       prometheus.Counter
 	refusedConns prometheus.Counter
 }
@@ -106,6 +109,12 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		queueWait: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "hearsay_queue_wait_seconds", Help: "Time that requests waited in the pool's queue, those that did, whatever came of them.", Buckets: seconds,
 		}, []string{"pool"}),
+		prewarms: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "hearsay_prewarm_requests_total", Help: "Prompts sent to replicas to fill their caches, by what came of them.",
+		}, []string{"pool", "result"}),
+		prewarmTokens: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "hearsay_prewarm_tokens_total", Help: "Prompt tokens that replicas prefilled for their caches' sake.",
+		}, []string{"pool"}),
 		panics: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "hearsay_panics_total", Help: "Panics contained while serving requests.",
 		}),
@@ -121,7 +130,8 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	if reg != nil {
 		reg.MustRegister(
 			m.requests, m.duration, m.ttft, m.tpot, m.tokens, m.records, m.pick, m.picks, m.predicted, m.reported,
-			m.ttftError, m.retries, m.shed, m.disconnect, m.broken, m.prefills, m.fallbacks, m.limits, m.queued, m.queueWait, m.panics, m.refusedConns,
+			m.ttftError, m.retries, m.shed, m.disconnect, m.broken, m.prefills, m.fallbacks, m.limits, m.queued, m.queueWait,
+			m.prewarms, m.prewarmTokens, m.panics, m.refusedConns,
 		)
 	}
 	return m
@@ -166,6 +176,12 @@ func (m *metrics) know(spec *state.PoolSpec) {
 			x.of.WithLabelValues(pool, l)
 		}
 	}
+	if spec.Prewarm > 0 {
+		for o := OutcomeServed; o <= OutcomeAborted; o++ {
+			m.prewarms.WithLabelValues(pool, o.String())
+		}
+		m.prewarmTokens.WithLabelValues(pool)
+	}
 	m.requests.WithLabelValues(pool, "200")
 	m.duration.WithLabelValues(pool)
 	m.ttft.WithLabelValues(pool)
@@ -181,7 +197,7 @@ func (m *metrics) forget(pool string) {
 	l := prometheus.Labels{"pool": pool}
 	for _, v := range []interface {
 		DeletePartialMatch(prometheus.Labels) int
-	}{m.requests, m.duration, m.ttft, m.tpot, m.tokens, m.records, m.picks, m.retries, m.shed, m.broken, m.prefills, m.fallbacks, m.queued, m.queueWait} {
+	}{m.requests, m.duration, m.ttft, m.tpot, m.tokens, m.records, m.picks, m.retries, m.shed, m.broken, m.prefills, m.fallbacks, m.queued, m.queueWait, m.prewarms, m.prewarmTokens} {
 		v.DeletePartialMatch(l)
 	}
 	m.fallbacks.DeletePartialMatch(prometheus.Labels{"to": pool})

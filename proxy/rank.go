@@ -13,14 +13,7 @@ import (
 
 // kindOf is the kind of a replica's engine: as it was set for the replica or its pool,
 // else as it was found.
-func kindOf(spec *state.PoolSpec, r *state.ReplicaView) state.EngineKind {
-	for _, kind := range []state.EngineKind{r.Engine, spec.Engine, r.Reading.Kind} {
-		if kind != state.EngineAuto && kind != "" {
-			return kind
-		}
-	}
-	return state.EngineAuto
-}
+func kindOf(spec *state.PoolSpec, r *state.ReplicaView) state.EngineKind { return spec.Kind(r) }
 
 // addRank names the replica's rank in the body for SGLang, which older releases read
 // only there. It comes last, where the engine's parser lets it win over a client's.

@@ -108,6 +108,7 @@ func (r *request) enter(pool *state.PoolView) (*Job, error) {
 	j, err := c.Admit(&a)
 	if err == nil {
 		c.prompts.keep(j, &a, c.now())
+		c.warm.keep(j, &a, c.now())
 	}
 	return j, err
 }
@@ -218,11 +219,10 @@ func (r *request) assemble(spec *state.PoolSpec, replica *state.ReplicaView, poo
 // event stream, whose length no head gives.
 func (r *request) hears() bool { return r.ask.Stream && r.ctx.Request.Header.IsHTTP11() }
 
-// upstreamName is what a replica calls the model that is asked for. An adapter has one
-// name everywhere, but SGLang takes it for one only behind its model's, which has no
-// colon, and answers any other name as the model itself.
-func (r *request) upstreamName(spec *state.PoolSpec, replica *state.ReplicaView) string {
-	adapter := r.job.Adapter()
+// upstreamName is what a replica calls the pool's model, or an adapter of it. An adapter
+// has one name everywhere, but SGLang takes it for one only behind its model's, which has
+// no colon, and answers any other name as the model itself.
+func upstreamName(spec *state.PoolSpec, replica *state.ReplicaView, adapter string) string {
 	switch {
 	case adapter == "":
 		return spec.UpstreamName()
@@ -240,8 +240,9 @@ func (r *request) edit(spec *state.PoolSpec, replica *state.ReplicaView, bare bo
 	ask, body := r.sent()
 	kind := kindOf(spec, replica)
 	r.capEdits(ask, body, kind)
-	r.saltEdits(ask, spec, kind)
-	if name := r.upstreamName(spec, replica); name != ask.Model {
+	tenant, _ := r.client.Share()
+	r.edits = saltEdits(r.edits, ask, spec, kind, tenant)
+	if name := upstreamName(spec, replica, r.job.Adapter()); name != ask.Model {
 		r.edits = ask.RenameModel(r.edits, name)
 		r.shown = string(scan.AppendQuoted(nil, ask.Model))
 	}

@@ -22,22 +22,24 @@ const (
 	ExcludedWrongModel  = "wrong_model" // does not serve the pool's model, and would answer 404
 	ExcludedSaturated   = "saturated"   // its queue is too long, it has all requests it may have, or its KV is full
 	ExcludedITL         = "itl"         // one more stream would break the pool's ITL objective
+	ExcludedWarming     = "warming"     // its cache is empty and is being filled
 )
 
 // exclusions is every reason in the order of precedence.
 var exclusions = [...]string{
 	ExcludedRole, ExcludedTried, ExcludedPinned, ExcludedDraining, ExcludedEjected, ExcludedTrial,
-	ExcludedAdapter, ExcludedLoading, ExcludedUnreachable, ExcludedWrongModel, ExcludedSaturated, ExcludedITL,
+	ExcludedAdapter, ExcludedLoading, ExcludedUnreachable, ExcludedWrongModel, ExcludedSaturated, ExcludedITL, ExcludedWarming,
 }
 
 // Exclusions lists the closed set of reasons for which a replica can't be picked.
 func Exclusions() []string { return exclusions[:] }
 
-// softExclusions give way in this order when no replica is left. That of another
-// model does so only where all replicas of the leg are of one: then the pool's model
+// softExclusions give way in this order when no replica is left: a cold replica is
+// better than one that can't keep its objective, and than waiting for one that is
+// saturated. That of another model does so only where all replicas of the leg are of one: then the pool's model
 // may be what is wrong, and the engines' own answer tells best. Any other replica,
 // though it can't take the request now, may be back when the client asks again.
-var softExclusions = [...]string{ExcludedITL, ExcludedUnreachable, ExcludedLoading, ExcludedWrongModel}
+var softExclusions = [...]string{ExcludedWarming, ExcludedITL, ExcludedUnreachable, ExcludedLoading, ExcludedWrongModel}
 
 const (
 	// downAfter is how long readings must have found a replica unreachable before
@@ -77,6 +79,8 @@ func (p *Picker) exclude(req *Request, r *state.ReplicaView, w *state.Weight, pa
 		return ExcludedUnreachable
 	case r.OfWrongModel(&req.Pool.Spec, now):
 		return ExcludedWrongModel
+	case req.Only == "" && w.Warms(now):
+		return ExcludedWarming
 	}
 	return ""
 }

@@ -196,13 +196,17 @@ func (p *Picker) filter(c *Choice, req *Request, v *state.View, now time.Time) {
 		p.score(c, i, req, now)
 		cand, s := &c.Candidates[i], &c.standing[i]
 		// Mostly none of it is so, which is found out here.
-		if (cand.Terms.Queue > longest || s.kvFull || s.limit > 0) && cand.Excluded == "" && p.saturated(c, i, req, v, longest, now) {
+		if (cand.Terms.Queue > longest || s.kvFull || s.limit > 0) && (cand.Excluded == "" || cand.Excluded == ExcludedWarming) && p.saturated(c, i, req, v, longest, now) {
 			cand.Excluded = ExcludedSaturated
 			full = true
 		}
 	}
 	if full {
 		if c.reorder(); len(c.order) == 0 {
+			c.giveWay(ExcludedWarming)
+			c.reorder()
+		}
+		if len(c.order) == 0 {
 			if !req.Anyway {
 				return
 			}
@@ -217,14 +221,21 @@ func (p *Picker) filter(c *Choice, req *Request, v *state.View, now time.Time) {
 		if reason == ExcludedWrongModel && !c.allOfWrongModel(req, now) {
 			return
 		}
-		for i := range c.Candidates {
-			if c.Candidates[i].Excluded == reason {
-				c.Candidates[i].Excluded, c.Candidates[i].Despite = "", reason
+		c.giveWay(reason)
+	}
+	c.reorder()
+}
+
+// giveWay gives the candidates back that were excluded for a soft reason.
+func (c *Choice) giveWay(reason string) {
+	for i := range c.Candidates {
+		if k := &c.Candidates[i]; k.Excluded == reason {
+			k.Excluded, k.Despite = "", reason
+			if reason != ExcludedWarming { // those are held to their limits
 				c.standing[i].limit = 0
 			}
 		}
 	}
-	c.reorder()
 }
 
 // reorder lists the eligible candidates.

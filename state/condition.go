@@ -18,6 +18,7 @@ const (
 	Unreadable  Condition = "unreadable"
 	WrongModel  Condition = "wrong_model"
 	Failing     Condition = "failing"
+	Warming     Condition = "warming"
 	Busy        Condition = "busy"
 	SlowStart   Condition = "slow_start"
 	Ready       Condition = "ready"
@@ -31,6 +32,7 @@ var meanings = []struct {
 	{Ready, "takes requests"},
 	{SlowStart, "takes requests; new or recovered, so it counts as slower than it is for its first seconds"},
 	{Busy, "answered 429 or 503: takes requests, but others are preferred for a moment"},
+	{Warming, "has an empty cache and is sent the pool's hottest prefixes: gets requests only when no other can take them; 30 s at most"},
 	{Failing, "failed as often as leads to ejection, but `breaker.max_ejected` of its pool is reached: takes requests, but others are preferred"},
 	{HalfOpen, "was ejected; one trial request at a time may go there, and one good answer ends the ejection"},
 	{Ejected, "failed too often: gets no requests for a while"},
@@ -84,6 +86,8 @@ func (r *ReplicaView) Condition(spec *PoolSpec, w Weight, now time.Time) Conditi
 	switch {
 	case w.Reason == ReasonEjectionLimit:
 		return Failing
+	case w.Warms(now):
+		return Warming
 	case w.BusyUntil.After(now):
 		return Busy
 	case w.Slow < 1:

@@ -28,6 +28,10 @@ func TestConditionOfAReplica(t *testing.T) {
 	f("new", state.SlowStart, func(_ *state.ReplicaView, w *state.Weight) { w.Slow = 0.5 })
 	f("busy and new", state.Busy, func(_ *state.ReplicaView, w *state.Weight) { w.Slow, w.BusyUntil = 0.5, now.Add(time.Second) })
 	f("it was busy", state.Ready, func(_ *state.ReplicaView, w *state.Weight) { w.BusyUntil = now.Add(-time.Second) })
+	f("being warmed, and busy", state.Warming, func(_ *state.ReplicaView, w *state.Weight) {
+		w.Warming, w.WarmFrom, w.BusyUntil = true, now.Add(-time.Second), now.Add(time.Second)
+	})
+	f("warmed for too long", state.Ready, func(_ *state.ReplicaView, w *state.Weight) { w.Warming, w.WarmFrom = true, now.Add(-state.MaxWarming) })
 	f("failing, and may not be ejected", state.Failing, func(_ *state.ReplicaView, w *state.Weight) {
 		w.Reason, w.BusyUntil = state.ReasonEjectionLimit, now.Add(time.Second)
 	})

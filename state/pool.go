@@ -94,6 +94,9 @@ type PoolSpec struct {
 	// any number everywhere.
 	MaxInFlight int
 
+	Prewarm     int  // hottest prefixes that a replica with an empty cache is warmed with; 0: it is not
+	PrewarmPaid bool // so are replicas of commercial APIs, and of servers that may be one
+
 	ScaleMin, ScaleMax int
 	ScaleActuator      string // dry_run | process
 	ScaleCooldown      time.Duration
@@ -118,6 +121,28 @@ func (p *PoolSpec) MaxAt(r *ReplicaView) int64 {
 		return int64(r.Reading.Slots) // more would only wait inside it
 	}
 	return 0
+}
+
+// Kind is what a replica of the pool is, as far as it is known.
+func (p *PoolSpec) Kind(r *ReplicaView) EngineKind {
+	for _, kind := range []EngineKind{r.Engine, p.Engine, r.Reading.Kind} {
+		if kind != EngineAuto && kind != "" {
+			return kind
+		}
+	}
+	return EngineAuto
+}
+
+// Prewarms reports whether a replica may be sent prompts for its cache's sake alone.
+func (p *PoolSpec) Prewarms(r *ReplicaView) bool {
+	if p.Prewarm <= 0 || r.Role != "" && r.Role != RoleBoth {
+		return false
+	}
+	switch p.Kind(r) {
+	case EngineOpenAI, EngineAnthropic:
+		return p.PrewarmPaid
+	}
+	return true
 }
 
 // UpstreamName is the model name to send to engines.

@@ -39,6 +39,11 @@ type Weight struct {
 	Concurrency float64
 	// Pace is its prefill rate beside the median of its pool's, as learned; 0 unknown.
 	Pace float64
+	// Warming says that the replica's cache is empty, as after its start, and that a router
+	// sends it the pool's hottest prefixes, or is about to: it is passed over while another
+	// can take the request, for MaxWarming from WarmFrom on at most.
+	Warming  bool
+	WarmFrom time.Time
 	// Trials counts the trial requests that may still go while Trial holds; nil
 	// otherwise. It is shared by all Weights of one half-open period.
 	Trials *Trials
@@ -52,6 +57,12 @@ const (
 	ReasonTrialFailed    = "trial_failed"    // of a half-open replica
 	ReasonEjectionLimit  = "ejection_limit"  // not ejected, though it should be: no more of the pool may be
 )
+
+// MaxWarming bounds how long a replica is passed over since it is warmed.
+const MaxWarming = 30 * time.Second
+
+// Warms reports whether the replica is being warmed at now.
+func (w *Weight) Warms(now time.Time) bool { return w.Warming && now.Sub(w.WarmFrom) < MaxWarming }
 
 // Trials is a small budget of requests for a half-open replica: the balance loop
 // grants, pickers take. Safe for concurrent use; a nil Trials has none left.
@@ -114,6 +125,9 @@ type PoolBalance struct {
 	// Hot are the prefixes with most requests of the last minute, as this router picked
 	// them: the greatest share first, at most MaxHotPrefixes.
 	Hot []HotPrefix
+	// Prewarm is the same of a pool that prewarms, as many as its PoolSpec.Prewarm says and
+	// without holders.
+	Prewarm []HotPrefix
 	// Queue and QueueMost are the mean and the longest Weight.Queue of replicas in traffic
 	// that prefill, in seconds.
 	Queue, QueueMost float64

@@ -25,8 +25,9 @@ func newEvents() *cobra.Command {
 		Use: "events", Short: "What happens, one line each, until Ctrl-C", Args: positional,
 		Long: `events prints what the asked router sees happen, as it happens: picks (10 a second at
 most), ejections and returns of replicas, pools that ignore ejections because too many
-are ejected (panic), scale decisions, members and the leader. Nothing is told of what was
-before. -o json prints each event as a line of JSON.
+are ejected (panic), prompts that were sent to warm replicas (prewarm), scale decisions,
+members and the leader. Nothing is told of what was before. -o json prints each event as
+a line of JSON.
 
 --kinds request tells of every request when it ends: times, sizes, and hashes of its
 prompt's beginnings, nothing of what was said. With -o json into a file that is a
@@ -134,6 +135,11 @@ func eventLine(e *console.Event) string {
 			}
 		}
 		add("request %s", e.RequestID)
+	case console.KindPrewarm:
+		add("-> %s", e.Replica)
+		parts = append(parts, fmt.Sprintf("%s, %d tokens prefilled,", e.Outcome, e.PromptTokens))
+		add("%s", e.Text)
+		add("(%s)", e.From)
 	case console.KindDecision:
 		parts = append(parts, fmt.Sprintf("%s -> %s", e.From, e.To))
 		add("%s", e.Outcome)

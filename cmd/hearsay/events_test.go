@@ -72,6 +72,7 @@ func TestEventsAsLines(t *testing.T) {
 		}
 	}
 	f(console.Event{Kind: "ejection", Pool: "p", Replica: "r:1", Reason: "failures", Text: "5 failures in a row"}, "ejection pool p replica r:1 5 failures in a row")
+	f(console.Event{Kind: "prewarm", Pool: "p", Replica: "r:1", From: "r:2", Outcome: "served", PromptTokens: 900, Text: "held by a draining replica alone"}, "prewarm  pool p -> r:1 served, 900 tokens prefilled, held by a draining replica alone (r:2)")
 	f(console.Event{Kind: "member", Member: "two", From: "alive", To: "dead"}, "member   two alive -> dead")
 	f(console.Event{Kind: "member", Member: "two", To: "alive"}, "member   two alive")
 	f(console.Event{Kind: "decision", Pool: "p", From: "1", To: "2", Reason: "load"}, "decision pool p 1 -> 2 (load)")

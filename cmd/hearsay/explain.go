@@ -104,6 +104,7 @@ var excludedWords = map[string]string{
 	routing.ExcludedEjected:     "failed too often",
 	routing.ExcludedTrial:       "was ejected, and its trial request is under way",
 	routing.ExcludedAdapter:     "does not list the adapter",
+	routing.ExcludedWarming:     "has an empty cache, which is being filled",
 	routing.ExcludedLoading:     "says that it is not ready",
 	routing.ExcludedUnreachable: "does not answer",
 	routing.ExcludedWrongModel:  "does not serve the pool's model",

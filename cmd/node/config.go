@@ -100,6 +100,7 @@ type PoolConfig struct {
 	SLO           SLOConfig       `yaml:"slo"`
 	Breaker       BreakerConfig   `yaml:"breaker"`
 	Drain         DrainConfig     `yaml:"drain"`
+	Prewarm       PrewarmConfig   `yaml:"prewarm"`
 	Timeouts      TimeoutConfig   `yaml:"timeouts"`
 	Heartbeat     time.Duration   `yaml:"heartbeat"` // silence after which a stream's client gets a comment; 0: never
 	Retry         RetryConfig     `yaml:"retry"`
@@ -131,6 +132,12 @@ type BreakerConfig struct {
 // DrainConfig bounds how long a draining replica's streams may run on.
 type DrainConfig struct {
 	Deadline time.Duration `yaml:"deadline"`
+}
+
+// PrewarmConfig says what replicas with an empty cache are warmed with.
+type PrewarmConfig struct {
+	Prefixes int  `yaml:"prefixes"` // hottest prefixes whose prompts are kept in memory for it; 0: none
+	Paid     bool `yaml:"paid"`     // so are replicas of engine openai, whose tokens may cost
 }
 
 // TimeoutConfig bounds one request's phases.
@@ -251,8 +258,8 @@ func (p *PoolConfig) Spec() state.PoolSpec {
 		ConnectTimeout: p.Timeouts.Connect, FirstByteTimeout: p.Timeouts.FirstByte,
 		IdleTimeout: p.Timeouts.Idle, TotalTimeout: p.Timeouts.Total, Heartbeat: p.Heartbeat, RetryAttempts: p.Retry.Attempts,
 		BreakerFailures: p.Breaker.Failures, BreakerOpen: p.Breaker.Open, BreakerMaxEjected: float64(p.Breaker.MaxEjected),
-		DrainDeadline: p.Drain.Deadline,
-		ScaleMin:      p.Scale.Min, ScaleMax: p.Scale.Max, ScaleActuator: p.Scale.Actuator,
+		DrainDeadline: p.Drain.Deadline, Prewarm: p.Prewarm.Prefixes, PrewarmPaid: p.Prewarm.Paid,
+		ScaleMin: p.Scale.Min, ScaleMax: p.Scale.Max, ScaleActuator: p.Scale.Actuator,
 		ScaleCooldown: p.Scale.Cooldown, ScaleDownWindow: p.Scale.DownWindow,
 		QueueWait: p.Queue.MaxWait, QueueRequests: p.Queue.MaxRequests, QueueBytes: int64(p.Queue.MaxBytes), QueueHold: *p.Queue.Hold,
 		MaxInFlight: p.Queue.maxInFlight(),

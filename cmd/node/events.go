@@ -68,3 +68,15 @@ func marksOf(marks []prefix.Mark) string {
 
 // depthOf is a mark's depth in bytes; a token that is known by number counts as four.
 func depthOf(m prefix.Mark) int { return m.Bytes() + 4*int(m.Exact) }
+
+// tellPrewarm tells those who read events of a prompt that was sent for a cache's sake.
+func (n *Node) tellPrewarm(p proxy.Prewarmed) {
+	text := "to fill its cache"
+	if p.From != "" {
+		text = "held by a draining replica alone"
+	}
+	n.events.Publish(console.Event{
+		At: p.At, Kind: console.KindPrewarm, Pool: p.Pool, Replica: string(p.Replica), From: string(p.From), Outcome: p.Outcome,
+		PromptTokens: p.Tokens, Text: text,
+	})
+}

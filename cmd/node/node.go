@@ -167,6 +167,7 @@ func (n *Node) newProxy() (err error) {
 			Store: n.store, Picker: picker, Ratios: n.ratios, Index: n.index,
 			Calibration: n.lessons, Counted: n.lessons.Counted, Reporter: reporter{n.balance}, Sample: n.opinion.sample,
 			Loads: n.store.RefreshReading, Picked: n.picked, Told: n.tellPick, Ended: n.tellRequest, Prompts: n.cfg.Diagnose.Sample,
+			Prewarm: n.index, Prewarmed: n.tellPrewarm,
 		},
 		Listeners: []net.Listener{n.cert.secure(n.apiListener)},
 		Dial:      func(ctx context.Context, addr string) (net.Conn, error) { return n.deps.Dial(ctx, "tcp", addr) },
@@ -276,6 +277,7 @@ func (n *Node) Run(ctx context.Context) error {
 	p.add("opinions", 5*time.Second, n.opinion.Run)
 	p.add("saved knowledge", 30*time.Second, n.keepKnown)
 	p.add("proxy", 40*time.Second, n.serveClients)
+	p.add("prewarm", 5*time.Second, n.proxy.Prewarm().Run)
 	n.log.Info().Str("id", string(n.id)).Str("api", n.apiListener.Addr().String()).Str("admin", n.adminListener.Addr().String()).
 		Str("cluster", n.clusterAddr).Str("version", Version()).Msg("router started")
 	for _, pool := range n.store.View().Pools {

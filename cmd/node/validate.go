@@ -166,6 +166,9 @@ func (p *PoolConfig) validate(v *faults, at string) {
 	if d := p.Queue.Hold; d != nil && *d < 0 {
 		v.add(at+".queue.hold", "is %v: a time is not negative", *d)
 	}
+	if n := p.Prewarm.Prefixes; n < 0 || n > maxPrewarm {
+		v.add(at+".prewarm.prefixes", "is %d: 0 for none, up to %d", n, maxPrewarm)
+	}
 	if p.Breaker.Failures < 1 {
 		v.add(at+".breaker.failures", "is %d: at least 1", p.Breaker.Failures)
 	}
@@ -237,6 +240,9 @@ func (p *PoolConfig) validateRoles(v *faults, at string) {
 		v.add(at+".scale.actuator", "is %s: pools with roles prefill and decode can only be scaled by dry_run", p.Scale.Actuator)
 	}
 }
+
+// maxPrewarm bounds the prefixes that replicas are warmed with: as many are told apart.
+const maxPrewarm = 64
 
 // minHeartbeat is the least time between two comments in a waiting stream.
 const minHeartbeat = 100 * time.Millisecond

@@ -81,6 +81,15 @@ func (r *Request) DropPriority(edits []Edit) []Edit {
 	return append(edits, Edit{r.priority, "null"})
 }
 
+// SetPriority appends the edit that gives the body another priority, in the place of
+// its own, if it has one.
+func (r *Request) SetPriority(edits []Edit, priority int) []Edit {
+	if r.priority.Present() {
+		return append(edits, Edit{r.priority, strconv.Itoa(priority)})
+	}
+	return append(edits, r.first(`"priority":`+strconv.Itoa(priority)))
+}
+
 // SetTier appends the edit that gives the body another service_tier, where it asks to be
 // served before others.
 func (r *Request) SetTier(edits []Edit, name string) []Edit {

@@ -43,11 +43,15 @@ func (r *Request) SetCacheSalt(edits []Edit, salt string) []Edit {
 	if r.cacheSalt.Present() {
 		return append(edits, Edit{r.cacheSalt, string(scan.AppendQuoted(nil, salt))})
 	}
-	with := `"cache_salt":` + string(scan.AppendQuoted(nil, salt))
+	return append(edits, r.first(`"cache_salt":`+string(scan.AppendQuoted(nil, salt))))
+}
+
+// first is the edit that puts a field before the others.
+func (r *Request) first(field string) Edit {
 	if !r.empty {
-		with += ","
+		field += ","
 	}
-	return append(edits, Edit{Span{r.object, r.object}, with})
+	return Edit{Span{r.object, r.object}, field}
 }
 
 // Splice appends body with the edits made to dst. Edits may come in any order and are sorted in place; they must not

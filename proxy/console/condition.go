@@ -44,6 +44,8 @@ func condition(v *state.View, p *state.PoolView, r *state.ReplicaView, now time.
 			words = fmt.Sprintf("fails too often (%d since its last success)", w.Failures)
 		}
 		return is, w.Reason, words + ", and no more replicas of the pool may be ejected"
+	case state.Warming:
+		return is, "", fmt.Sprintf("is sent the pool's hottest prefixes, %v more at most", left(w.WarmFrom.Add(state.MaxWarming), now))
 	case state.Busy:
 		return is, "", fmt.Sprintf("answered 429 or 503: others are preferred for %v", left(w.BusyUntil, now))
 	case state.SlowStart:

@@ -11,12 +11,12 @@ import (
 // Event is something that happened, as far as the router that tells it knows.
 type Event struct {
 	At   time.Time `json:"at"`   // the router's wall clock
-	Kind string    `json:"kind"` // pick | request | ejection | return | panic | decision | member | leader | lost
+	Kind string    `json:"kind"` // pick | request | ejection | return | panic | prewarm | decision | member | leader | lost
 
 	Pool    string `json:"pool,omitempty"`
 	Replica string `json:"replica,omitempty"`
 	Member  string `json:"member,omitempty"` // a router's name, with its id where two share a name
-	From    string `json:"from,omitempty"`   // state or size before
+	From    string `json:"from,omitempty"`   // state or size before; of a prewarm the replica that drains
 	To      string `json:"to,omitempty"`     // and after
 	Reason  string `json:"reason,omitempty"` // a code, or a decision's sentence
 	Text    string `json:"text,omitempty"`   // in words
@@ -26,7 +26,7 @@ type Event struct {
 	Role     string `json:"role,omitempty"`
 	Outcome  string `json:"outcome,omitempty"` // empty: under way
 
-	// Of a pick.
+	// Of a pick. PromptTokens, those that were prefilled, is of a prewarm as well.
 	RequestID     string  `json:"request_id,omitempty"`
 	Model         string  `json:"model,omitempty"`
 	Tenant        string  `json:"tenant,omitempty"`
@@ -65,6 +65,7 @@ const (
 	KindEjection = "ejection"
 	KindReturn   = "return"
 	KindPanic    = "panic"
+	KindPrewarm  = "prewarm"
 	KindDecision = "decision"
 	KindMember   = "member"
 	KindLeader   = "leader"
@@ -74,7 +75,7 @@ const (
 // Kinds are those that can be asked for. KindRequest is told of every request, and only
 // to those who name it.
 func Kinds() []string {
-	return []string{KindPick, KindRequest, KindEjection, KindReturn, KindPanic, KindDecision, KindMember, KindLeader}
+	return []string{KindPick, KindRequest, KindEjection, KindReturn, KindPanic, KindPrewarm, KindDecision, KindMember, KindLeader}
 }
 
 const (

@@ -142,7 +142,7 @@ func TestMetrics(t *testing.T) {
 # HELP hearsay_hot_prefix_share Share of this router's requests of the last minute that begin with the pool's hottest prefix; 0 if none has a twentieth.
 # TYPE hearsay_hot_prefix_share gauge
 hearsay_hot_prefix_share{pool="chat"} 0
-# HELP hearsay_replica_state 1 for the state that the replica is in, as this router sees it, else 0: ready, slow_start, busy, failing, half_open, ejected, draining, loading, unread, unreachable, unreadable, wrong_model.
+# HELP hearsay_replica_state 1 for the state that the replica is in, as this router sees it, else 0: ready, slow_start, busy, warming, failing, half_open, ejected, draining, loading, unread, unreachable, unreadable, wrong_model.
 # TYPE hearsay_replica_state gauge
 hearsay_replica_state{replica="r0",state="busy"} 0
 hearsay_replica_state{replica="r0",state="draining"} 0
@@ -155,6 +155,7 @@ hearsay_replica_state{replica="r0",state="slow_start"} 0
 hearsay_replica_state{replica="r0",state="unreachable"} 0
 hearsay_replica_state{replica="r0",state="unread"} 0
 hearsay_replica_state{replica="r0",state="unreadable"} 0
+hearsay_replica_state{replica="r0",state="warming"} 0
 hearsay_replica_state{replica="r0",state="wrong_model"} 0
 # HELP hearsay_sharing_ratio Share of prompt tokens that some replica already held when this router picked, smoothed with a half-life of 30 s; 0 before the first pick.
 # TYPE hearsay_sharing_ratio gauge

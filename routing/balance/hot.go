@@ -113,9 +113,9 @@ func (h *hot) fade(d time.Duration) {
 	}
 }
 
-// top lists the prefixes with the greatest shares: of those that lie on one another
+// top lists up to n prefixes with the greatest shares: of those that lie on one another
 // and have about as many requests, the deepest.
-func (h *hot) top() []state.HotPrefix {
+func (h *hot) top(n int) []state.HotPrefix {
 	if h.seen < hotPicks {
 		return nil
 	}
@@ -133,7 +133,7 @@ func (h *hot) top() []state.HotPrefix {
 	slices.SortFunc(list, func(a, b state.HotPrefix) int {
 		return cmp.Or(cmp.Compare(b.Share, a.Share), cmp.Compare(b.Tokens, a.Tokens), cmp.Compare(a.Mark, b.Mark))
 	})
-	return slices.Clip(list[:min(len(list), state.MaxHotPrefixes)])
+	return slices.Clip(list[:min(len(list), n)])
 }
 
 // follows reports whether a deeper prefix has about the same requests.

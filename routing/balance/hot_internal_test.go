@@ -15,11 +15,11 @@ func TestSinglePromptsAreNotHot(t *testing.T) {
 	for i := range uint64(12) {
 		offer(i + 1)
 	}
-	if list := h.top(); len(list) != 0 {
+	if list := h.top(10); len(list) != 0 {
 		t.Errorf("twelve strangers: %+v", list)
 	}
 	offer(1)
-	if list := h.top(); len(list) != 1 || list[0].Mark != 1 {
+	if list := h.top(10); len(list) != 1 || list[0].Mark != 1 {
 		t.Errorf("one came twice: %+v", list)
 	}
 }

@@ -80,6 +80,7 @@ type memory struct {
 	breaker breaker
 	trials  state.Trials
 	limit   concurrency
+	warming warming
 }
 
 // New returns a loop. It starts nothing.
@@ -200,6 +201,7 @@ func (l *Loop) stepPool(w *state.Weights, pool *state.PoolView, now time.Time) {
 			mem = &memory{}
 			l.breakers[m.view.ID] = mem
 		}
+		l.stepWarming(mem, m, pool, now)
 		mem.breaker, mem.limit = m.breaker, m.limit
 		w.Replicas[m.view.ID] = l.weight(m, mem, before[i], now)
 		l.tell(name, m, before[i])
@@ -219,6 +221,7 @@ func (l *Loop) weight(m *member, mem *memory, before phase, now time.Time) state
 		Slow: b.slow(l.cfg.SlowStart, now), BusyUntil: m.tally.busyUntil, Failures: m.tally.fails,
 		Reason: b.reason, FailedShare: b.share, Until: b.until,
 		Queue: b.queue, Concurrency: m.atATime, Pace: m.pace,
+		Warming: !mem.warming.from.IsZero(), WarmFrom: mem.warming.from,
 	}
 	switch b.phase {
 	case open:

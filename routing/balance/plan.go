@@ -17,7 +17,8 @@ type member struct {
 	tally   tally
 	rate    float64 // prefill tokens/s
 
-	limit concurrency
+	limit  concurrency
+	joined bool // a running pool, just now
 
 	over    bool    // should be ejected, and too many are
 	atATime float64 // requests it runs at a time, its own or its fellows' figure; 0 unknown
@@ -146,6 +147,7 @@ func planSlowStart(members []*member, now time.Time) {
 	for _, m := range members {
 		b := &m.breaker
 		joined := !b.seen && m.view.AddedAt.Sub(oldest) > joinedLater
+		m.joined = joined
 		if joined || (m.view.Reading.Loading && m.view.ReadingAt.After(b.slowFrom)) {
 			b.slowFrom = now
 		}

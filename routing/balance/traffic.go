@@ -1,6 +1,7 @@
 package balance
 
 import (
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -70,6 +71,7 @@ type traffic struct {
 	last               time.Time
 	n, tokens, resides float64 // picks, prompt tokens, those held: fading
 	auto               auto
+	prewarm            []state.HotPrefix
 	asked              time.Time      // when holders were looked up last
 	holders            map[uint64]int // of what was hot then
 	slots              []state.Slot   // scratch
@@ -112,8 +114,11 @@ func (t *traffic) step(b *state.PoolBalance, pool *state.PoolView, sk Sketch, no
 	b.LoadOnly = t.auto.step(b.Sharing, b.Picks, now)
 	t.mu.Lock()
 	t.hot.fade(since)
-	b.Hot = t.hot.top()
+	list := t.hot.top(max(state.MaxHotPrefixes, pool.Spec.Prewarm))
 	t.mu.Unlock()
+	t.prewarm = list[:min(len(list), max(0, pool.Spec.Prewarm))]
+	b.Prewarm = t.prewarm
+	b.Hot = slices.Clone(list[:min(len(list), state.MaxHotPrefixes)])
 	t.askHolders(b.Hot, pool, sk, now)
 	for i := range b.Hot {
 		h := &b.Hot[i]
