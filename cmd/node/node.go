@@ -18,6 +18,7 @@ import (
 
 	"github.com/hearsay-llm/hearsay/autoscale"
 	"github.com/hearsay-llm/hearsay/cluster/consensus"
+	"github.com/hearsay-llm/hearsay/cluster/discovery"
 	"github.com/hearsay-llm/hearsay/cluster/gossip"
 	"github.com/hearsay-llm/hearsay/cluster/mesh"
 	"github.com/hearsay-llm/hearsay/cluster/observe"
@@ -53,6 +54,7 @@ type Node struct {
 	observe   *observe.Loop
 	balance   *balance.Loop
 	scale     *autoscale.Loop
+	discover  []*discovery.Pool
 	gate      *gateway.Gate
 	proxy     *proxy.Server
 	console   *console.Server
@@ -112,6 +114,9 @@ func New(cfg Config, deps Deps) (n *Node, err error) {
 		return n, err
 	}
 	n.warnReadable("api.tls.key", cfg.API.TLS.Key)
+	if err := n.newDiscovery(); err != nil {
+		return n, err
+	}
 	if err := n.newCluster(); err != nil {
 		return n, err
 	}
@@ -264,6 +269,9 @@ func (n *Node) Run(ctx context.Context) error {
 	p.add("certificate", time.Second, n.watchCertificate)
 	p.add("consensus", 15*time.Second, n.raft.Run)
 	p.add("other clusters", 2*time.Second, n.tellApart)
+	for _, d := range n.discover {
+		p.add("discovery", 10*time.Second, d.Run)
+	}
 	p.add("observe", 5*time.Second, n.observe.Run)
 	p.add("balance", time.Second, n.balance.Run)
 	p.add("figures", time.Second, n.meter.Run)
