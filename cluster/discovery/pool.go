@@ -57,6 +57,7 @@ type Pool struct {
 	mu      sync.Mutex
 	sources []*told                     // guarded by mu; one per source, in order
 	members map[state.ReplicaID]*member // guarded by mu; what is applied
+	ready   bool                        // guarded by mu; what every source said once is applied
 }
 
 // member is one replica of the list.
@@ -160,10 +161,14 @@ func (p *Pool) Step(now time.Time) time.Duration {
 		}
 		slices.SortFunc(list, func(a, b state.Replica) int { return compare(a.ID, b.ID) })
 	}
+	answered := !slices.ContainsFunc(p.sources, func(t *told) bool { return t.at.IsZero() })
 	p.mu.Unlock()
 	if changed && p.cfg.Apply != nil {
 		p.cfg.Apply(list)
 	}
+	p.mu.Lock()
+	p.ready = answered
+	p.mu.Unlock()
 	return next
 }
 
@@ -242,11 +247,12 @@ func (p *Pool) tell(change string, r *state.Replica, text string) {
 // Name is the pool's.
 func (p *Pool) Name() string { return p.cfg.Name }
 
-// Answered reports whether every source has given a good answer once.
+// Answered reports whether every source has given a good answer once, and that is
+// applied.
 func (p *Pool) Answered() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return !slices.ContainsFunc(p.sources, func(t *told) bool { return t.at.IsZero() })
+	return p.ready
 }
 
 // Status says how the sources stand, in their order.

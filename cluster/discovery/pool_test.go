@@ -353,7 +353,9 @@ func TestRun(t *testing.T) {
 		}
 		s.say <- urls("a")
 		s.say <- urls("a", "b")
-		if l := <-applied; len(l) != 2 || !p.Answered() {
+		l := <-applied
+		synctest.Wait()
+		if len(l) != 2 || !p.Answered() {
 			t.Errorf("%+v", l)
 		}
 		s.say <- urls("a")

@@ -49,24 +49,25 @@ func (p *Pool) Report(source int, x Snapshot, now time.Time) bool {
 		return false
 	}
 	p.refuse(t, refused)
+	first := x.Err == nil && t.at.IsZero()
 	if x.Err == nil {
 		t.at, t.since = now, time.Time{}
 	}
 	if len(replicas) == 0 && len(t.replicas) > 1 && t.source.Doubtful() {
-		first := t.empty.IsZero()
-		if first {
+		doubt := t.empty.IsZero()
+		if doubt {
 			t.empty = now
 		}
 		if now.Sub(t.empty) < p.cfg.Keep {
 			p.complain(t, fmt.Sprintf("lists no replicas, where it listed %d: those are kept for %v", len(t.replicas), p.cfg.Keep))
-			return first // a Step knows when the doubt ends
+			return doubt // a Step knows when the doubt ends
 		}
 	}
 	if t.empty = (time.Time{}); x.Err == nil {
 		p.content(t)
 	}
 	if slices.Equal(replicas, t.replicas) {
-		return false
+		return first
 	}
 	t.replicas = replicas
 	return true
