@@ -25,6 +25,8 @@ type Snapshot struct {
 	// stands.
 	Err     error
 	Partial bool
+	// Refused are what the source itself can't make a replica of.
+	Refused []Refused
 }
 
 // Source looks for the replicas of one pool.

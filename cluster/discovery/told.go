@@ -48,7 +48,7 @@ func (p *Pool) Report(source int, x Snapshot, now time.Time) bool {
 		p.complain(t, err.Error())
 		return false
 	}
-	p.refuse(t, refused)
+	p.refuse(t, append(refused, x.Refused...))
 	first := x.Err == nil && t.at.IsZero()
 	if x.Err == nil {
 		t.at, t.since = now, time.Time{}

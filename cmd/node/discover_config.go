@@ -11,11 +11,11 @@ import (
 // DiscoverConfig says where further replicas of a pool are found, and what is believed
 // of that.
 type DiscoverConfig struct {
-	File       string           `yaml:"file"` // path of a list of replicas, YAML or JSON
-	DNS        DNSConfig        `yaml:"dns"`
-	Allow      []string         `yaml:"allow"` // networks and host names where replicas may be; empty: most
-	Grace      time.Duration    `yaml:"grace"` // a replica that is listed no more is kept so long, draining
-	Keep       time.Duration    `yaml:"keep"`  // an empty list after one of several is not believed so long
+	File  string        `yaml:"file"` // path of a list of replicas, YAML or JSON
+	DNS   DNSConfig     `yaml:"dns"`
+	Allow []string      `yaml:"allow"` // networks and host names where replicas may be; empty: most
+	Grace time.Duration `yaml:"grace"` // a replica that is listed no more is kept so long, draining
+	Keep  time.Duration `yaml:"keep"`  // an empty list after one of several is not believed so long
 }
 
 // DNSConfig is a name that stands for replicas.
