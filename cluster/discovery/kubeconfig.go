@@ -87,7 +87,7 @@ func (f *kubeconfigFile) cluster(a *kubeAccess, name, dir string) (err error) {
 		if u, err := url.Parse(a.server); err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http" {
 			return fmt.Errorf("cluster %s: server %q is not a URL", name, a.server)
 		}
-		a.ca, err = pem(c.Cluster.CAData, c.Cluster.CA, dir)
+		a.ca, err = inPEM(c.Cluster.CAData, c.Cluster.CA, dir)
 		return err
 	}
 	return fmt.Errorf("no cluster %q", name)
@@ -107,15 +107,15 @@ func (f *kubeconfigFile) user(a *kubeAccess, name, dir string) error {
 			a.token = secret{file: at(dir, x.TokenFile)}
 		}
 		var cerr, kerr error
-		a.cert, cerr = pem(x.CertData, x.Cert, dir)
-		a.key, kerr = pem(x.KeyData, x.Key, dir)
+		a.cert, cerr = inPEM(x.CertData, x.Cert, dir)
+		a.key, kerr = inPEM(x.KeyData, x.Key, dir)
 		return errors.Join(cerr, kerr)
 	}
 	return fmt.Errorf("no user %q", name)
 }
 
-// pem is a text in base64, or a file.
-func pem(data, file, dir string) (secret, error) {
+// inPEM is a text in base64, or a file.
+func inPEM(data, file, dir string) (secret, error) {
 	switch {
 	case data != "":
 		b, err := base64.StdEncoding.DecodeString(data)

@@ -247,8 +247,15 @@ func TestRefusedReplicasAreSaid(t *testing.T) {
 	}
 	r := newRig(t, discovery.Config{Allow: allow, Engine: state.EngineLlamaCpp}, discovery.KindFile)
 	r.hear(0, discovery.Snapshot{Replicas: []discovery.Found{
-		{URL: "http://10.1.2.3:8000"}, {URL: "http://a.svc:8000"}, {URL: "http://192.168.0.1:8000"}, {URL: "http://evil.example"},
-		{URL: "http://user:pw@10.0.0.1"}, {URL: "http://10.0.0.1/x"}, {URL: "http://а.svc:8000"}, {URL: ""}, {ID: "a/b", URL: "http://10.0.0.9:1"},
+		{URL: "http://10.1.2.3:8000"},
+		{URL: "http://a.svc:8000"},
+		{URL: "http://192.168.0.1:8000"},
+		{URL: "http://evil.example"},
+		{URL: "http://user:pw@10.0.0.1"},
+		{URL: "http://10.0.0.1/x"},
+		{URL: "http://а.svc:8000"},
+		{URL: ""},
+		{ID: "a/b", URL: "http://10.0.0.9:1"},
 		{URL: "http://10.0.0.8:1", Role: state.RolePrefill},
 	}})
 	r.want("10.1.2.3:8000", "a.svc:8000")

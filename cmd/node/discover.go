@@ -45,6 +45,16 @@ func (n *Node) sources(d *DiscoverConfig) (list []discovery.Source, err error) {
 	if d.File != "" {
 		list = append(list, discovery.NewFile(d.File))
 	}
+	if k := &d.Kubernetes; k.any() {
+		source, err := discovery.NewKube(discovery.KubeConfig{
+			Namespace: k.Namespace, Selector: k.Selector, Service: k.Service, InferencePool: k.InferencePool, Port: k.Port, Scheme: k.Scheme,
+			Kubeconfig: k.Kubeconfig, Context: k.Context, Getenv: n.deps.Getenv, Dial: n.deps.Dial,
+		})
+		if err != nil {
+			return nil, fmt.Errorf("kubernetes: %w", err)
+		}
+		list = append(list, source)
+	}
 	return list, nil
 }
 
