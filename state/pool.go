@@ -197,6 +197,11 @@ type Replica struct {
 	// BootstrapPort is where a prefill replica listens for those that decode; 0 means
 	// DefaultBootstrapPort.
 	BootstrapPort int
+	// Name is what people call it, where its id does not say it: a Pod's name.
+	Name string
+	// Leaving says why discovery has it draining: it is about to stop, or is listed no
+	// more. Empty: it is not.
+	Leaving string
 }
 
 // Process is the id of the process that a replica is, or is a rank of: what

@@ -70,6 +70,7 @@ func (s *Store) relist() {
 		r.ID, r.Source = id, SourceCommitted
 		want[id] = r
 	}
+	oneOfEach(want)
 	want = expandRanks(s.pools, want)
 	for id, e := range s.entries {
 		if _, ok := want[id]; !ok {
@@ -95,6 +96,33 @@ func (s *Store) relist() {
 		s.entries[id] = e
 		s.relistRows(e)
 	}
+}
+
+// oneOfEach takes out what is listed under a second id at one URL: an address is one
+// replica. Who was told of last stays: the facts, then discovery.
+func oneOfEach(list map[ReplicaID]Replica) {
+	rank := func(r Replica) int {
+		n := map[Source]int{SourceStatic: 0, SourceDiscovery: 2, SourceCommitted: 4}[r.Source]
+		if r.Leaving == "" {
+			n++
+		}
+		return n
+	}
+	at := make(map[string]Replica, len(list))
+	for id, r := range list {
+		a := Authority(r.URL)
+		if a == "" {
+			continue
+		}
+		other, twice := at[a]
+		if !twice || rank(r) > rank(other) || rank(r) == rank(other) && id < other.ID {
+			at[a] = r
+		}
+	}
+	maps.DeleteFunc(list, func(id ReplicaID, r Replica) bool {
+		a := Authority(r.URL)
+		return a != "" && at[a].ID != id
+	})
 }
 
 // unlist takes a replica out. Requests still running there keep their cell, so that
@@ -252,6 +280,7 @@ func (s *Store) replicaView(e *entry) *ReplicaView {
 		AddedAt: e.addedAt, DownSince: e.downSince, DownReaders: len(e.downReaders),
 		OthersFailures: e.failed, rows: e.rows,
 	}
+	rv.Draining, rv.DrainReason = e.replica.Leaving != "", e.replica.Leaving
 	for _, id := range [2]ReplicaID{e.replica.ID, e.replica.Process()} {
 		if d, ok := s.facts.Draining[id]; ok {
 			rv.Draining, rv.DrainReason = true, d.Reason

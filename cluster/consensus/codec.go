@@ -85,7 +85,9 @@ type wireReplica struct {
 	Rank   int              `json:"rank,omitempty"`
 	Source state.Source     `json:"source,omitempty"`
 	// BootstrapPort is new: what was written without it has none.
-	BootstrapPort int `json:"bootstrap_port,omitempty"`
+	BootstrapPort int    `json:"bootstrap_port,omitempty"`
+	Name          string `json:"-"` // discovery's alone, as is what follows
+	Leaving       string `json:"-"`
 }
 
 type wireDrain struct {

@@ -1,13 +1,12 @@
 package node
 
 import (
-	"fmt"
 	"net"
 	"net/netip"
-	"net/url"
 	"regexp"
 	"strconv"
-	"strings"
+
+	"github.com/hearsay-llm/hearsay/state"
 )
 
 // ports reports listen addresses that take each other's port. The mesh is on the
@@ -100,29 +99,5 @@ func loopback(addr string) bool {
 	return err == nil && ip.IsLoopback()
 }
 
-// NormalURL checks a replica's URL and gives the one form it is known by:
-// scheme and host in lower case, the port written out, no path, no slash.
-func NormalURL(s string) (string, error) {
-	u, err := url.Parse(strings.TrimSpace(s))
-	if err != nil || u.Hostname() == "" {
-		return "", fmt.Errorf("%q is not a URL such as http://10.0.0.1:8000", s)
-	}
-	scheme := strings.ToLower(u.Scheme)
-	port := u.Port()
-	switch scheme {
-	case "http":
-		if port == "" {
-			port = "80"
-		}
-	case "https":
-		if port == "" {
-			port = "443"
-		}
-	default:
-		return "", fmt.Errorf("%q: the scheme must be http or https", s)
-	}
-	if u.User != nil || u.RawQuery != "" || u.Fragment != "" || strings.Trim(u.Path, "/") != "" {
-		return "", fmt.Errorf("%q: give only scheme, host and port", s)
-	}
-	return scheme + "://" + net.JoinHostPort(strings.ToLower(u.Hostname()), port), nil
-}
+// NormalURL checks a replica's URL and gives the one form it is known by.
+func NormalURL(s string) (string, error) { return state.NormalURL(s) }

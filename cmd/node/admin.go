@@ -204,7 +204,11 @@ func (n *Node) Replica(pool, url string) (state.Replica, error) {
 	if !known {
 		return state.Replica{}, fmt.Errorf("no pool %q: see hearsay status", pool)
 	}
-	return replica(pool, url, state.RoleBoth, n.engineOf(pool))
+	r, err := replica(pool, url, state.RoleBoth, n.engineOf(pool))
+	if err == nil {
+		err = n.allowed(pool, r.URL)
+	}
+	return r, err
 }
 
 // replica names a replica by its normalised authority.

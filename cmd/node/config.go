@@ -93,6 +93,7 @@ type PoolConfig struct {
 	Engine        string          `yaml:"engine"`
 	Policy        string          `yaml:"policy"`
 	Replicas      []ReplicaConfig `yaml:"replicas"`
+	Discover      DiscoverConfig  `yaml:"discover"` // further replicas that are found
 	APIKeyEnv     string          `yaml:"api_key_env"`
 	Isolation     string          `yaml:"isolation"`    // none | tenant: tenants share nothing that is cached
 	DPRanks       int             `yaml:"dp_ranks"`     // data-parallel ranks behind each URL
@@ -205,6 +206,7 @@ func (p *PoolConfig) setDefaults() {
 			*v = s
 		}
 	}
+	p.Discover.setDefaults()
 	str(&p.Engine, string(state.EngineAuto))
 	str(&p.Policy, "ttft")
 	str(&p.Isolation, isolations[0])

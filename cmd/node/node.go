@@ -19,6 +19,7 @@ import (
 
 	"github.com/hearsay-llm/hearsay/autoscale"
 	"github.com/hearsay-llm/hearsay/cluster/consensus"
+	"github.com/hearsay-llm/hearsay/cluster/discovery"
 	"github.com/hearsay-llm/hearsay/cluster/gossip"
 	"github.com/hearsay-llm/hearsay/cluster/mesh"
 	"github.com/hearsay-llm/hearsay/cluster/observe"
@@ -54,6 +55,7 @@ type Node struct {
 	observe   *observe.Loop
 	balance   *balance.Loop
 	scale     *autoscale.Loop
+	discover  []*discovery.Pool
 	gate      *gateway.Gate
 	proxy     *proxy.Server
 	console   *console.Server
@@ -125,6 +127,9 @@ func New(cfg Config, deps Deps) (n *Node, err error) {
 		return n, err
 	}
 	n.warnReadable("api.tls.key", cfg.API.TLS.Key)
+	if err := n.newDiscovery(); err != nil {
+		return n, err
+	}
 	if err := n.newCluster(); err != nil {
 		return n, err
 	}
@@ -271,6 +276,9 @@ func (n *Node) Run(ctx context.Context) error {
 	p.add("other clusters", 2*time.Second, n.tellApart)
 	p.add("configurations", 2*time.Second, n.watchConfigs)
 	p.add("reload", 5*time.Second, n.reloadOnHangup)
+	for _, d := range n.discover {
+		p.add("discovery", 10*time.Second, d.Run)
+	}
 	p.add("observe", 5*time.Second, n.observe.Run)
 	p.add("balance", time.Second, n.balance.Run)
 	p.add("figures", time.Second, n.meter.Run)

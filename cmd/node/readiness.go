@@ -2,6 +2,7 @@ package node
 
 import (
 	"fmt"
+	"strings"
 	"time"
 )
 
@@ -13,6 +14,9 @@ func (n *Node) Ready() (bool, []string) {
 	}
 	if !n.warm() {
 		reasons = append(reasons, "waits for another router's first snapshot of prefixes, 5 s at most")
+	}
+	if pools := n.undiscovered(); len(pools) > 0 {
+		reasons = append(reasons, fmt.Sprintf("waits for what discovery finds for pool %s, %v at most", strings.Join(pools, ", "), discoveryGrace))
 	}
 	if !n.factsLoaded() {
 		reasons = append(reasons, n.unformed())

@@ -186,6 +186,7 @@ func (p *PoolConfig) validate(v *faults, at string) {
 		v.oneOf(key+".role", r.Role, roles)
 	}
 	p.validateRoles(v, at)
+	p.Discover.validate(v, at+".discover")
 }
 
 // validateIsolation judges whether tenants can be kept apart: it takes an engine that
@@ -217,6 +218,7 @@ func (p *PoolConfig) validateRoles(v *faults, at string) {
 	}
 	prefill, decode := n[string(state.RolePrefill)], n[string(state.RoleDecode)]
 	switch {
+	case p.Discover.any(): // the other ones may be found
 	case prefill > 0 && decode == 0:
 		v.add(at+".replicas", "has %d of role prefill and none of role decode: nobody would answer for them", prefill)
 	case decode > 0 && prefill == 0:

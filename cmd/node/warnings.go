@@ -29,6 +29,7 @@ func (n *Node) warnings() (list []string) {
 	if why := n.keysFault.Load(); why != nil {
 		list = append(list, "cluster.secret_file can't be used, so the shared keys stay as they were: "+*why)
 	}
+	list = append(list, n.discoveryWarnings(time.Now())...)
 	if why := n.cert.warning(time.Now()); why != "" {
 		list = append(list, why)
 	}

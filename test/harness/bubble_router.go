@@ -345,7 +345,11 @@ func (r *Router) unread() error {
 	var errs []error
 	now := time.Now()
 	for _, e := range r.b.engines {
-		if v := r.Replica(e.ID); e.Running() && !v.Fresh(now) {
+		switch v := r.Node().View().Replica(e.ID); {
+		case !e.Running():
+		case v == nil:
+			errs = append(errs, fmt.Errorf("%s: does not list %s", r.Name, e.ID))
+		case !v.Fresh(now):
 			errs = append(errs, fmt.Errorf("%s: no fresh reading of %s: %s", r.Name, e.ID, v.Reading.Err))
 		}
 	}

@@ -1,0 +1,228 @@
+package discovery
+
+import (
+	"cmp"
+	"fmt"
+	"regexp"
+	"slices"
+	"time"
+
+	"github.com/hearsay-llm/hearsay/state"
+)
+
+// told is what a Pool has of one source.
+type told struct {
+	source   Source
+	replicas []state.Replica // as checked; the last that is believed
+	refused  []Refused
+	at       time.Time // of the last good answer
+	since    time.Time // of the first failure since then
+	problem  string    // for people
+	failures uint64
+
+	empty time.Time // since when it lists nothing, which is not believed yet
+}
+
+// Report takes what a source says, by its place in Config.Sources. It reports whether
+// that asks for a Step.
+func (p *Pool) Report(source int, x Snapshot, now time.Time) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	t := p.sources[source]
+	if x.Err == nil && len(x.Replicas) > maxFound {
+		x = Snapshot{Err: fmt.Errorf("lists %d replicas, %d at most are taken", len(x.Replicas), maxFound)}
+	}
+	if x.Err != nil {
+		t.failures++
+		if t.since.IsZero() {
+			t.since = now
+		}
+		p.complain(t, x.Err.Error())
+		if !x.Partial {
+			return false
+		}
+	}
+	replicas, refused, err := p.check(x.Replicas)
+	if err != nil { // a source that contradicts itself has failed
+		t.failures++
+		p.complain(t, err.Error())
+		return false
+	}
+	p.refuse(t, append(refused, x.Refused...))
+	first := x.Err == nil && t.at.IsZero()
+	if x.Err == nil {
+		t.at, t.since = now, time.Time{}
+	}
+	if len(replicas) == 0 && len(t.replicas) > 1 && t.source.Doubtful() {
+		doubt := t.empty.IsZero()
+		if doubt {
+			t.empty = now
+		}
+		if now.Sub(t.empty) < p.cfg.Keep {
+			p.complain(t, fmt.Sprintf("lists no replicas, where it listed %d: those are kept for %v", len(t.replicas), p.cfg.Keep))
+			return doubt // a Step knows when the doubt ends
+		}
+	}
+	if t.empty = (time.Time{}); x.Err == nil {
+		p.content(t)
+	}
+	if slices.Equal(replicas, t.replicas) {
+		return first
+	}
+	t.replicas = replicas
+	return true
+}
+
+// settle ends doubts whose time is over, and says when the next one does. The caller
+// holds mu.
+func (p *Pool) settle(now time.Time) (next time.Duration) {
+	next = maxIdle
+	for _, t := range p.sources {
+		switch left := p.cfg.Keep - now.Sub(t.empty); {
+		case t.empty.IsZero():
+		case left > 0:
+			next = min(next, left)
+		default:
+			p.log.Warn().Str("source", t.source.Kind()).Str("where", t.source.Where()).Int("replicas", len(t.replicas)).
+				Msg("it still lists no replicas: those it had are let go")
+			t.empty, t.replicas = time.Time{}, nil
+			p.content(t)
+		}
+	}
+	return next
+}
+
+// complain notes and logs a problem, once while it stays the same.
+func (p *Pool) complain(t *told, problem string) {
+	if t.problem == problem {
+		return
+	}
+	t.problem = problem
+	p.log.Warn().Str("source", t.source.Kind()).Str("where", t.source.Where()).Int("kept", len(t.replicas)).
+		Str("reason", problem).Msg("discovery fails, what was known stays")
+}
+
+// content notes that there is no problem any more.
+func (p *Pool) content(t *told) {
+	if t.problem != "" {
+		p.log.Info().Str("source", t.source.Kind()).Str("where", t.source.Where()).Msg("discovery works again")
+	}
+	t.problem = ""
+}
+
+// refuse notes and logs replicas that are not let in.
+func (p *Pool) refuse(t *told, list []Refused) {
+	for _, r := range list {
+		if !slices.Contains(t.refused, r) {
+			p.log.Warn().Str("source", t.source.Kind()).Str("where", t.source.Where()).Str("url", r.URL).Str("reason", r.Why).Msg("discovered replica refused")
+		}
+	}
+	t.refused = list
+}
+
+// check makes replicas of what a source lists, in id order, without those that must
+// not be. A list that says two things of one address is wrong as a whole.
+func (p *Pool) check(list []Found) (replicas []state.Replica, refused []Refused, err error) {
+	byURL := map[string]state.Replica{}
+	for _, f := range list {
+		u, err := state.NormalURL(f.URL)
+		if err == nil {
+			err = p.cfg.Allow.Check(u)
+		}
+		if err == nil && f.ID != "" && !id.MatchString(string(f.ID)) {
+			err = fmt.Errorf("its id %q is not 1 to 128 letters, digits and ._:-", clip(string(f.ID)))
+		}
+		if err == nil {
+			err = p.serves(f.Role)
+		}
+		if err != nil {
+			refused = append(refused, Refused{clip(f.URL), clip(err.Error())})
+			continue
+		}
+		r := state.Replica{
+			ID: cmp.Or(f.ID, state.ReplicaID(state.Authority(u))), Pool: p.cfg.Name, URL: u, Engine: p.cfg.Engine, Name: f.Name,
+			Role: cmp.Or(f.Role, state.RoleBoth), BootstrapPort: f.BootstrapPort, Leaving: f.Leaving, Source: state.SourceDiscovery,
+		}
+		if r.Role == state.RolePrefill && r.BootstrapPort == 0 {
+			r.BootstrapPort = state.DefaultBootstrapPort
+		}
+		a := state.Authority(u)
+		switch other, twice := byURL[a]; {
+		case !twice || better(&r, &other):
+			byURL[a] = r
+		case other.ID == r.ID && other != r && other.Leaving == "" && r.Leaving == "":
+			return nil, nil, fmt.Errorf("says two things of %s: %s and %s", a, other.Role, r.Role)
+		}
+	}
+	for _, r := range byURL {
+		replicas = append(replicas, r)
+	}
+	slices.SortFunc(replicas, func(a, b state.Replica) int { return cmp.Or(compare(a.ID, b.ID), cmp.Compare(a.URL, b.URL)) })
+	for i := 1; i < len(replicas); i++ {
+		if replicas[i].ID == replicas[i-1].ID {
+			return nil, nil, fmt.Errorf("gives the id %s to %s and to %s", replicas[i].ID, replicas[i-1].URL, replicas[i].URL)
+		}
+	}
+	slices.SortFunc(refused, func(a, b Refused) int { return cmp.Compare(a.URL, b.URL) })
+	return replicas, slices.Compact(refused), nil
+}
+
+// serves says why the pool's engines can't have a role, or nil.
+func (p *Pool) serves(role state.Role) error {
+	if role == state.RolePrefill || role == state.RoleDecode {
+		switch p.cfg.Engine {
+		case state.EngineLlamaCpp, state.EngineOpenAI, state.EngineAnthropic:
+			return fmt.Errorf("engine %s can't serve a request in two legs, as role %s asks", p.cfg.Engine, role)
+		}
+	}
+	return nil
+}
+
+// id is what a replica may be called: ids are parts of paths.
+var id = regexp.MustCompile(`^[A-Za-z0-9._:-]{1,128}$`)
+
+// better reports whether r is who has an address now, and other is not: one of them
+// leaves. Two that stay are told apart by their ids, on all routers alike.
+func better(r, other *state.Replica) bool {
+	if (r.Leaving == "") != (other.Leaving == "") {
+		return r.Leaving == ""
+	}
+	return r.ID < other.ID
+}
+
+func compare(a, b state.ReplicaID) int { return cmp.Compare(a, b) }
+
+// maxText bounds what is kept of foreign text.
+const maxText = 200
+
+func clip(s string) string {
+	if len(s) > maxText {
+		return s[:maxText] + "..."
+	}
+	return s
+}
+
+// wanted is what the sources list together, by id. Where two list one address, the
+// later source is right. The caller holds mu.
+func (p *Pool) wanted() map[state.ReplicaID]state.Replica {
+	byURL := map[string]state.Replica{}
+	for _, t := range p.sources {
+		for _, r := range t.replicas {
+			byURL[state.Authority(r.URL)] = r
+		}
+	}
+	want := make(map[state.ReplicaID]state.Replica, len(byURL))
+	for _, r := range byURL {
+		if other, twice := want[r.ID]; !twice || r.URL < other.URL {
+			want[r.ID] = r
+		}
+	}
+	return want
+}
+
+func (t *told) status() SourceStatus {
+	return SourceStatus{
+		Kind: t.source.Kind(), Where: t.source.Where(), Replicas: len(t.replicas), At: t.at, Since: t.since,
+		Problem: t.problem, Refused: t.refused, Failures: t.failures,
+	}
+}
