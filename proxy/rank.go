@@ -18,7 +18,7 @@ func kindOf(spec *state.PoolSpec, r *state.ReplicaView) state.EngineKind { retur
 // addRank names the replica's rank in the body for SGLang, which older releases read
 // only there. It comes last, where the engine's parser lets it win over a client's.
 func (r *request) addRank(spec *state.PoolSpec, replica *state.ReplicaView) {
-	if spec.DPRanks <= 1 || kindOf(spec, replica) != state.EngineSGLang {
+	if spec.RanksOf(&replica.Replica) == 1 || kindOf(spec, replica) != state.EngineSGLang {
 		return
 	}
 	_, body := r.sent()
@@ -33,7 +33,7 @@ func (r *request) addRank(spec *state.PoolSpec, replica *state.ReplicaView) {
 // asksLoad reports whether a replica is asked to add its load to the answer. One that
 // is a rank of several is not: what it says is of one of them.
 func (r *request) asksLoad(spec *state.PoolSpec, replica *state.ReplicaView) bool {
-	return r.s.core.loads != nil && spec.DPRanks <= 1 && kindOf(spec, replica) == state.EngineVLLM
+	return r.s.core.loads != nil && spec.RanksOf(&replica.Replica) == 1 && kindOf(spec, replica) == state.EngineVLLM
 }
 
 // noteLoad passes on the load that came with an answer's head.
@@ -49,7 +49,7 @@ func (r *request) noteLoad(spec *state.PoolSpec, replica *state.ReplicaView) {
 // siblings are the replicas that were tried and the other ranks of their processes:
 // what ails one rank often ails all.
 func (j *Job) siblings() []state.ReplicaID {
-	if j.pool.Spec.DPRanks <= 1 || len(j.tried) == 0 {
+	if len(j.tried) == 0 {
 		return j.tried
 	}
 	out := slices.Clone(j.tried)

@@ -177,7 +177,7 @@ func (r *request) fields(dst []byte, spec *state.PoolSpec, replica *state.Replic
 		key: r.s.keys.of(spec), rank: -1, load: r.asksLoad(spec, replica),
 		xKey: r.native && kindOf(spec, replica) == state.EngineAnthropic,
 	}
-	if spec.DPRanks > 1 {
+	if spec.RanksOf(&replica.Replica) > 1 {
 		to.rank = replica.Rank
 	}
 	return appendFields(dst, &r.ctx.Request.Header, r.id, r.ctx.RemoteAddr(), to)

@@ -145,6 +145,16 @@ func (p *PoolSpec) Prewarms(r *ReplicaView) bool {
 	return true
 }
 
+// RanksOf is how many data-parallel ranks the process has that a replica is, or is a
+// rank of.
+func (p *PoolSpec) RanksOf(r *Replica) int {
+	n := p.DPRanks
+	if r.Ranks > 0 {
+		n = r.Ranks
+	}
+	return max(1, min(n, maxRanks))
+}
+
 // UpstreamName is the model name to send to engines.
 func (p *PoolSpec) UpstreamName() string {
 	if p.UpstreamModel != "" {
@@ -202,6 +212,8 @@ type Replica struct {
 	// Leaving says why discovery has it draining: it is about to stop, or is listed no
 	// more. Empty: it is not.
 	Leaving string
+	// Ranks is how many data-parallel ranks its process has; 0: as its pool says.
+	Ranks int
 }
 
 // Process is the id of the process that a replica is, or is a rank of: what
@@ -218,20 +230,20 @@ const maxRanks = 1024
 
 // expandRanks replaces processes by their ranks where their pool has several.
 func expandRanks(pools []PoolSpec, list map[ReplicaID]Replica) map[ReplicaID]Replica {
-	ranks := map[string]int{}
+	specs := map[string]*PoolSpec{}
 	for i := range pools {
-		if n := min(pools[i].DPRanks, maxRanks); n > 1 {
-			ranks[pools[i].Name] = n
-		}
-	}
-	if len(ranks) == 0 {
-		return list
+		specs[pools[i].Name] = &pools[i]
 	}
 	out := make(map[ReplicaID]Replica, len(list))
 	for id, r := range list {
-		n := ranks[r.Pool]
-		if n == 0 {
+		spec := specs[r.Pool]
+		if spec == nil {
+			spec = &PoolSpec{}
+		}
+		n := spec.RanksOf(&r)
+		if n == 1 {
 			out[id] = r
+			continue
 		}
 		for i := range n {
 			r.ID, r.Rank = id.OfRank(i), i

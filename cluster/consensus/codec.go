@@ -88,6 +88,7 @@ type wireReplica struct {
 	BootstrapPort int    `json:"bootstrap_port,omitempty"`
 	Name          string `json:"-"` // discovery's alone, as is what follows
 	Leaving       string `json:"-"`
+	Ranks         int    `json:"-"`
 }
 
 type wireDrain struct {

@@ -115,6 +115,7 @@ type fileEntry struct {
 	URL           string `yaml:"url" json:"url"`
 	Role          string `yaml:"role" json:"role"`
 	BootstrapPort int    `yaml:"bootstrap_port" json:"bootstrap_port"`
+	DPRanks       int    `yaml:"dp_ranks" json:"dp_ranks"`
 	ID            string `yaml:"id" json:"id"`
 	Name          string `yaml:"name" json:"name"`
 	Drain         bool   `yaml:"drain" json:"drain"`
@@ -148,7 +149,7 @@ func (e *fileEntry) UnmarshalJSON(b []byte) error {
 	return d.Decode((*plain)(e))
 }
 
-const entryKeys = " url role bootstrap_port id name drain "
+const entryKeys = " url role bootstrap_port dp_ranks id name drain "
 
 // fileList is a file's content: a list, or one under the key replicas.
 type fileList struct {
@@ -172,7 +173,7 @@ func ParseFile(b []byte) ([]Found, error) {
 		if err := e.check(); err != nil {
 			return nil, fmt.Errorf("replica %d: %w", i+1, err)
 		}
-		f := Found{ID: state.ReplicaID(e.ID), Name: clip(e.Name), URL: e.URL, Role: state.Role(e.Role), BootstrapPort: e.BootstrapPort}
+		f := Found{ID: state.ReplicaID(e.ID), Name: clip(e.Name), URL: e.URL, Role: state.Role(e.Role), BootstrapPort: e.BootstrapPort, Ranks: e.DPRanks}
 		if e.Drain {
 			f.Leaving = "its file says drain"
 		}
@@ -230,6 +231,9 @@ func parseYAML(doc *yaml.Node) (list []fileEntry, err error) {
 
 var errNoList = errors.New("write a list, or one under the only key replicas")
 
+// maxRanks bounds the data-parallel ranks of a process.
+const maxRanks = 1024
+
 func (e *fileEntry) check() error {
 	if _, err := state.NormalURL(e.URL); err != nil {
 		return err
@@ -244,6 +248,8 @@ func (e *fileEntry) check() error {
 		return fmt.Errorf("bootstrap_port %d is not 1 to 65535", e.BootstrapPort)
 	case e.BootstrapPort > 0 && e.Role != string(state.RolePrefill):
 		return errors.New("bootstrap_port is for role prefill alone")
+	case e.DPRanks < 0 || e.DPRanks > maxRanks:
+		return fmt.Errorf("dp_ranks %d is not 1 to %d", e.DPRanks, maxRanks)
 	case e.ID != "" && !id.MatchString(e.ID):
 		return errors.New("an id is 1 to 128 letters, digits and ._:-")
 	}

@@ -38,8 +38,8 @@ func TestParseFile(t *testing.T) {
 	f("{\n\t\"replicas\": [\n\t\t{\"url\": \"http://a:1\", \"role\": \"decode\"}]}", "http://a:1")
 	f(`[{url: "http://a:1"}]`, "http://a:1")
 
-	list, err := discovery.ParseFile([]byte("- {url: http://a:1, role: prefill, bootstrap_port: 9, id: x, name: n, drain: true}"))
-	want := discovery.Found{ID: "x", Name: "n", URL: "http://a:1", Role: state.RolePrefill, BootstrapPort: 9, Leaving: "its file says drain"}
+	list, err := discovery.ParseFile([]byte("- {url: http://a:1, role: prefill, bootstrap_port: 9, dp_ranks: 2, id: x, name: n, drain: true}"))
+	want := discovery.Found{ID: "x", Name: "n", URL: "http://a:1", Role: state.RolePrefill, BootstrapPort: 9, Ranks: 2, Leaving: "its file says drain"}
 	if err != nil || len(list) != 1 || list[0] != want {
 		t.Errorf("%+v, %v", list, err)
 	}
@@ -48,7 +48,7 @@ func TestParseFile(t *testing.T) {
 		"", " \n", "# nothing", "null", "~", "x", "1", "{}", "[", "- url: http://a:1\n- ur", "- url: http://a:1\n  rol", `[{"url": "http://a:1"}`, `{"replicas": [`,
 		"- {url: http://a:1, weight: 3}", `[{"url": "http://a:1", "weight": 3}]`, "replicas: []\nother: 1", `{"replicas": [], "other": 1}`,
 		"- {role: both}", "- {url: http://a:1, role: x}", "- {url: http://a:1, bootstrap_port: 9}", "- {url: http://a:1, role: prefill, bootstrap_port: 70000}",
-		"- {url: http://a:1, id: a/b}", "- http://a:1/v1", "- http://u:p@a:1", "- [http://a:1]", "- null", "- http://a:1\n---\n- http://b:1", "replicas: {a: b}", "- 17", "[null]", "[17]",
+		"- {url: http://a:1, id: a/b}", "- {url: http://a:1, dp_ranks: 2000}", "- {url: http://a:1, dp_ranks: -1}", "- http://a:1/v1", "- http://u:p@a:1", "- [http://a:1]", "- null", "- http://a:1\n---\n- http://b:1", "replicas: {a: b}", "- 17", "[null]", "[17]",
 		"a: &a [*a]", "- &a [*a]",
 	} {
 		if list, err := discovery.ParseFile([]byte(bad)); err == nil {

@@ -17,6 +17,7 @@ const (
 	keyRole      = "hearsay/role"           // both | prefill | decode
 	keyScheme    = "hearsay/scheme"         // http | https
 	keyBootstrap = "hearsay/bootstrap-port" // of a Pod that prefills
+	keyRanks     = "hearsay/dp-ranks"       // data-parallel ranks behind each port
 	keyDrain     = "hearsay/drain"          // true: no new requests
 	keyRoleLLMD  = "llm-d.ai/role"          // as llm-d labels them
 )
@@ -119,6 +120,11 @@ func (k *Kube) described(o *kubeObject) (f Found, err error) {
 	if s := o.told(keyBootstrap); s != "" && f.Role == state.RolePrefill {
 		if f.BootstrapPort = number(s); f.BootstrapPort == 0 {
 			return f, fmt.Errorf("its %s %q is not 1 to 65535", keyBootstrap, clip(s))
+		}
+	}
+	if s := o.told(keyRanks); s != "" {
+		if f.Ranks = number(s); f.Ranks == 0 || f.Ranks > maxRanks {
+			return f, fmt.Errorf("its %s %q is not 1 to %d", keyRanks, clip(s), maxRanks)
 		}
 	}
 	if o.told(keyDrain) == "true" {

@@ -171,7 +171,7 @@ func TestServerIsAway(t *testing.T) {
 		k.problem(0, "API server")
 		s.remove("pods", "b")
 		s.net.HealAll()
-		k.after(time.Minute+5*time.Second, "ua", "ub draining")
+		k.after(3*time.Minute, "ua")
 		k.problem(0, "")
 		for code, part := range map[int]string{403: "forbids", 401: "credentials", 500: "answers 500", 429: "answers 429"} {
 			s.set(func(s *apiServer) { s.refuse = code })
@@ -213,7 +213,7 @@ func TestWhatPodsSayOfThemselves(t *testing.T) {
 		s.put("pods", "c", pod("c", "uc", "fd00::3", true, func(o obj) {
 			o["metadata"].(obj)["labels"] = map[string]string{"app": "vllm", "llm-d.ai/role": "decode"}
 		}))
-		s.put("pods", "d", pod("d", "ud", "10.0.0.4", true, annotated("hearsay/drain", "true", "hearsay/port", "http")))
+		s.put("pods", "d", pod("d", "ud", "10.0.0.4", true, annotated("hearsay/drain", "true", "hearsay/port", "http", "hearsay/dp-ranks", "4")))
 		s.put("pods", "e", pod("e", "ue", "10.0.0.5", true, annotated("hearsay/role", "captain")))
 		s.put("pods", "f", pod("f", "uf", "10.0.0.6", true, annotated("hearsay/port", "grpc")))
 		k.after(soon, "ua", "ub", "uc", "ud draining")
@@ -230,6 +230,9 @@ func TestWhatPodsSayOfThemselves(t *testing.T) {
 			if r := k.list[i]; r.URL != want.url || r.Role != want.role || r.BootstrapPort != want.port {
 				t.Errorf("%+v, want %+v", r, want)
 			}
+		}
+		if k.list[3].Ranks != 4 {
+			t.Errorf("%+v", k.list[3])
 		}
 		refused := k.Status()[0].Refused
 		if len(refused) != 2 || !strings.Contains(refused[0].Why, "captain") || !strings.Contains(refused[1].Why, "grpc") {

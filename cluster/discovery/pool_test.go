@@ -256,14 +256,14 @@ func TestRefusedReplicasAreSaid(t *testing.T) {
 		{URL: "http://а.svc:8000"},
 		{URL: ""},
 		{ID: "a/b", URL: "http://10.0.0.9:1"},
-		{URL: "http://10.0.0.8:1", Role: state.RolePrefill},
+		{URL: "http://10.0.0.8:1", Role: state.RolePrefill}, {URL: "http://10.0.0.7:1", Ranks: 2},
 	}})
 	r.want("10.1.2.3:8000", "a.svc:8000")
 	s := r.Status()[0]
-	if len(s.Refused) != 8 {
+	if len(s.Refused) != 9 {
 		t.Errorf("%d: %+v", len(s.Refused), s.Refused)
 	}
-	if n := strings.Count(r.log.String(), "discovered replica refused"); n != 8 {
+	if n := strings.Count(r.log.String(), "discovered replica refused"); n != 9 {
 		t.Errorf("%d are said", n)
 	}
 	r.hear(0, urls("10.0.0.1"))
@@ -280,6 +280,8 @@ func TestTooManyReplicas(t *testing.T) {
 		many = append(many, fmt.Sprintf("h%d.x", i))
 	}
 	r.hear(0, urls(many...))
+	r.want("a:8000")
+	r.hear(0, discovery.Snapshot{Replicas: []discovery.Found{{URL: "http://b", Ranks: 5000}}})
 	r.want("a:8000")
 	r.problem(0, "5000")
 }

@@ -14,6 +14,7 @@ type Found struct {
 	URL           string          // as written; the Pool checks and normalises it
 	Role          state.Role      // empty: both
 	BootstrapPort int             // 0: the default
+	Ranks         int             // data-parallel ranks of its process; 0: as its pool says
 	Leaving       string          // why it is to get no new work; empty: it may
 }
 
@@ -63,5 +64,5 @@ type SourceStatus struct {
 // Refused is a replica that a source lists and that is not let in.
 type Refused struct{ URL, Why string }
 
-// maxFound bounds what a source may list.
+// maxFound bounds what a source may list, ranks counted one by one.
 const maxFound = 4096

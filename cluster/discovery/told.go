@@ -29,8 +29,8 @@ func (p *Pool) Report(source int, x Snapshot, now time.Time) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	t := p.sources[source]
-	if x.Err == nil && len(x.Replicas) > maxFound {
-		x = Snapshot{Err: fmt.Errorf("lists %d replicas, %d at most are taken", len(x.Replicas), maxFound)}
+	if n := size(x.Replicas); n > maxFound {
+		x = Snapshot{Err: fmt.Errorf("lists %d replicas, %d at most are taken", n, maxFound)}
 	}
 	if x.Err != nil {
 		t.failures++
@@ -133,7 +133,7 @@ func (p *Pool) check(list []Found) (replicas []state.Replica, refused []Refused,
 			err = fmt.Errorf("its id %q is not 1 to 128 letters, digits and ._:-", clip(string(f.ID)))
 		}
 		if err == nil {
-			err = p.serves(f.Role)
+			err = p.serves(&f)
 		}
 		if err != nil {
 			refused = append(refused, Refused{clip(f.URL), clip(err.Error())})
@@ -141,7 +141,7 @@ func (p *Pool) check(list []Found) (replicas []state.Replica, refused []Refused,
 		}
 		r := state.Replica{
 			ID: cmp.Or(f.ID, state.ReplicaID(state.Authority(u))), Pool: p.cfg.Name, URL: u, Engine: p.cfg.Engine, Name: f.Name,
-			Role: cmp.Or(f.Role, state.RoleBoth), BootstrapPort: f.BootstrapPort, Leaving: f.Leaving, Source: state.SourceDiscovery,
+			Role: cmp.Or(f.Role, state.RoleBoth), BootstrapPort: f.BootstrapPort, Ranks: f.Ranks, Leaving: f.Leaving, Source: state.SourceDiscovery,
 		}
 		if r.Role == state.RolePrefill && r.BootstrapPort == 0 {
 			r.BootstrapPort = state.DefaultBootstrapPort
@@ -167,15 +167,33 @@ func (p *Pool) check(list []Found) (replicas []state.Replica, refused []Refused,
 	return replicas, slices.Compact(refused), nil
 }
 
-// serves says why the pool's engines can't have a role, or nil.
-func (p *Pool) serves(role state.Role) error {
-	if role == state.RolePrefill || role == state.RoleDecode {
-		switch p.cfg.Engine {
-		case state.EngineLlamaCpp, state.EngineOpenAI, state.EngineAnthropic:
-			return fmt.Errorf("engine %s can't serve a request in two legs, as role %s asks", p.cfg.Engine, role)
+// serves says why the pool's engines can't have a role, or ranks, or nil. It is what
+// holds of the configuration's own replicas.
+func (p *Pool) serves(f *Found) error {
+	leg := f.Role == state.RolePrefill || f.Role == state.RoleDecode
+	switch e := p.cfg.Engine; e {
+	case state.EngineLlamaCpp, state.EngineOpenAI, state.EngineAnthropic:
+		if leg {
+			return fmt.Errorf("engine %s can't serve a request in two legs, as role %s asks", e, f.Role)
+		}
+		if f.Ranks > 1 {
+			return fmt.Errorf("engine %s has no data-parallel ranks", e)
+		}
+	case state.EngineVLLM:
+	default:
+		if leg && f.Ranks > 1 {
+			return fmt.Errorf("with role %s only engine vllm can have several data-parallel ranks", f.Role)
 		}
 	}
 	return nil
+}
+
+// size is how many replicas a list makes.
+func size(list []Found) (n int) {
+	for i := range list {
+		n += max(1, list[i].Ranks)
+	}
+	return n
 }
 
 // id is what a replica may be called: ids are parts of paths.

@@ -60,14 +60,15 @@ type Events interface {
 // Config is what a Gossip needs. The zero value of every duration and bound is
 // its default.
 type Config struct {
-	Self    state.RouterID // at most 128 bytes
-	Name    string         // for people
-	Cluster string         // label; other clusters' members are not seen
-	Scheme  string         // of prefix hashing; routers of another are refused
-	Version uint64         // wire version to speak, wire.MinVersion to wire.Version; default wire.Version
-	Secret  [][]byte       // shared keys, the one to use first; empty: membership travels in the clear; see SetSecrets
-	Join    []string       // host:port of peers' membership ports; tried for ever
-	Allow   []net.IPNet    // from where members may be; empty: anywhere
+	Self    state.RouterID  // at most 128 bytes
+	Name    string          // for people
+	Cluster string          // label; other clusters' members are not seen
+	Scheme  string          // of prefix hashing; routers of another are refused
+	Version uint64          // wire version to speak, wire.MinVersion to wire.Version; default wire.Version
+	Secret  [][]byte        // shared keys, the one to use first; empty: membership travels in the clear; see SetSecrets
+	Join    []string        // host:port of peers' membership ports; tried for ever
+	More    func() []string // further peers like Join, as of now; called again and again, from one goroutine; nil: none
+	Allow   []net.IPNet     // from where members may be; empty: anywhere
 
 	MeshAddr string // host:port where peers dial the mesh; an empty host is the advertised one
 	APIAddr  string // likewise, for people

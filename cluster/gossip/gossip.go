@@ -233,7 +233,7 @@ func (g *Gossip) Run(ctx context.Context) error {
 	if err := g.roster.start(); err != nil {
 		return err
 	}
-	if len(g.cfg.Join) == 0 {
+	if len(g.cfg.Join) == 0 && g.cfg.More == nil {
 		g.warm.Do(func() { close(g.ready) })
 	}
 	var wg sync.WaitGroup

@@ -128,12 +128,12 @@ func (r *roster) failures(now time.Time) map[string]failure {
 
 // ask notes which addresses the configured peers have now, and which names have
 // none. What is no longer asked for is forgotten.
-func (r *roster) ask(source, unresolved map[string]string) {
+func (r *roster) ask(join []string, source, unresolved map[string]string) {
 	now := time.Now()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.source = source
-	for _, a := range r.cfg.Join {
+	for _, a := range join {
 		if why, ok := unresolved[a]; ok {
 			r.source[a], r.failed[a] = a, failure{why: why, at: now}
 		} else if source[a] == "" {

@@ -208,7 +208,11 @@ func (r *roster) targets(ctx context.Context) []string {
 	defer cancel()
 	var list []string
 	source, unresolved := map[string]string{}, map[string]string{}
-	for _, addr := range r.cfg.Join {
+	join := r.cfg.Join
+	if r.cfg.More != nil {
+		join = append(slices.Clip(join), r.cfg.More()...)
+	}
+	for _, addr := range join {
 		host, port, err := net.SplitHostPort(addr)
 		if err != nil {
 			continue
@@ -230,7 +234,7 @@ func (r *roster) targets(ctx context.Context) []string {
 			source[a] = addr
 		}
 	}
-	r.ask(source, unresolved)
+	r.ask(join, source, unresolved)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.list == nil {

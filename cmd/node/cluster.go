@@ -86,7 +86,7 @@ func (n *Node) newConsensus(meshAddr string) (err error) {
 	cfg := consensus.Config{
 		Self: n.id, Addr: meshAddr, DataDir: raftDir(n.cfg.Node.DataDir), Memory: n.deps.Memory,
 		Layer:  consensus.NewLayer(ln, dial),
-		Voters: n.cfg.Cluster.Voters, BootstrapExpect: n.cfg.Cluster.BootstrapExpect, Join: len(n.cfg.Cluster.Join) > 0,
+		Voters: n.cfg.Cluster.Voters, BootstrapExpect: n.cfg.Cluster.BootstrapExpect, Join: n.cfg.Cluster.joins(),
 		Peers: n.peers, Name: n.gossip.Name,
 		Publish: func(f *state.Facts) {
 			if f.Config.Revision != n.store.View().Facts.Config.Revision {

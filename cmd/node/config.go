@@ -40,6 +40,7 @@ type ListenConfig struct {
 type ClusterConfig struct {
 	Name            string   `yaml:"name"`             // nodes of other names are refused
 	Join            []string `yaml:"join"`             // host:port of other nodes' cluster address
+	JoinFile        string   `yaml:"join_file"`        // further ones, one a line, read again and again
 	BootstrapExpect int      `yaml:"bootstrap_expect"` // nodes that must see each other before the first start of a cluster
 	Voters          int      `yaml:"voters"`           // Raft voters: 1, 3 or 5
 	SecretFile      string   `yaml:"secret_file"`      // shared secret that encrypts and authenticates all cluster traffic

@@ -64,6 +64,7 @@ type Node struct {
 	opinion   *opinions
 	prints    atomic.Pointer[[]string] // fingerprints of keys, for everybody
 	cert      *certificate             // of the client API; nil: plain TCP
+	joinFault atomic.Pointer[string]   // why cluster.join_file cannot be used, if so
 	keysFault atomic.Pointer[string]   // why cluster.secret_file cannot be used, if so
 	replaced  atomic.Pointer[replaced] // all shared keys at once, if so
 	keys      [][]byte                 // shared, the one to use first; only newCluster and watchKeys touch it

@@ -72,6 +72,7 @@ func taken(was, next *Config) Config {
 		p := &eff.Pools[i]
 		at := slices.IndexFunc(was.Pools, func(q PoolConfig) bool { return q.Name == p.Name })
 		if at < 0 {
+			p.Discover = DiscoverConfig{}         // what finds replicas is made at the start, too
 			if p.Scale.Actuator != state.DryRun { // its actuator is made at the start
 				p.Scale.Actuator, p.Scale.Command, p.Scale.Dir = state.DryRun, nil, ""
 			}
@@ -79,6 +80,7 @@ func taken(was, next *Config) Config {
 		}
 		q := &was.Pools[at]
 		p.Engine, p.DPRanks = q.Engine, q.DPRanks // what is known of its replicas rests on them
+		p.Discover = q.Discover
 		p.Scale.Actuator, p.Scale.Command, p.Scale.Dir = q.Scale.Actuator, q.Scale.Command, q.Scale.Dir
 	}
 	return eff

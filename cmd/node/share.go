@@ -31,7 +31,7 @@ func (n *Node) newGossip(members net.Listener, keys [][]byte, meshAddr string) e
 	}
 	n.gossip, err = gossip.New(gossip.Config{
 		Self: n.id, Name: n.cfg.Node.Name, Cluster: n.cfg.Cluster.Name, Scheme: scheme, Secret: keys,
-		Join: n.cfg.Cluster.Join, MeshAddr: meshAddr, APIAddr: n.apiAddr(),
+		Join: n.cfg.Cluster.Join, More: n.moreToJoin(), MeshAddr: meshAddr, APIAddr: n.apiAddr(),
 		Packets: packets, Listener: members, Advertise: n.clusterAddr,
 		Dial:    func(ctx context.Context, addr string) (net.Conn, error) { return n.deps.Dial(ctx, "tcp", addr) },
 		Resolve: n.deps.Resolve, Lessons: lessons,

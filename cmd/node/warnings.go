@@ -37,7 +37,10 @@ func (n *Node) warnings() (list []string) {
 	if n.cutOff() {
 		list = append(list, "cluster.secret_file: "+noFormerKey)
 	}
-	if c := n.cfg.Cluster; len(c.Join) > 0 && c.BootstrapExpect == 1 && n.raft.Status().ClusterID == "" {
+	if why := n.joinFault.Load(); why != nil {
+		list = append(list, fmt.Sprintf("cluster.join_file %s: %s; what it named before is still tried", n.cfg.Cluster.JoinFile, *why))
+	}
+	if c := &n.cfg.Cluster; c.joins() && c.BootstrapExpect == 1 && n.raft.Status().ClusterID == "" {
 		list = append(list, onlyJoins)
 	}
 	if few := n.tooFew(); few != "" {

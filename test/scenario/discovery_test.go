@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/hearsay-llm/hearsay/cmd/node"
@@ -214,5 +215,31 @@ func TestMistakesInTheFileOfReplicas(t *testing.T) {
 		})
 		l.engines()
 		b.Within(3*time.Minute, "an empty list is believed in the end", haveListed(b))
+	})
+}
+
+// Routers that name each other in a file alone find each other once it does; mistakes
+// in it end nothing.
+func TestPeersOfAFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "peers")
+	write := func(text string) {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	synctest.Test(t, func(t *testing.T) {
+		b := harness.NewBubble(t, harness.BubbleConfig{
+			Routers: 3, Delay: time.Millisecond,
+			RouterFile: func(_ int, c *node.Config) { c.Cluster.Join, c.Cluster.JoinFile = nil, path },
+		})
+		b.Within(10*time.Second, "the missing file is said", func() error { return warning(b.Router(0), "no such file") })
+		write("# the first two\n" + b.Net.Host("r0").IP().String() + ":7946\n" + b.Net.Host("r1").IP().String() + ":7946\n")
+		b.WaitReady()
+		waitLeader(b, 10*time.Second)
+		write("nonsense\n")
+		b.Within(5*time.Second, "it is said", func() error { return warning(b.Router(2), "line 1 is not host:port") })
+		write("")
+		time.Sleep(time.Minute)
+		b.WaitReady() // all are members still
 	})
 }
