@@ -256,7 +256,8 @@ func TestRefusedReplicasAreSaid(t *testing.T) {
 		{URL: "http://а.svc:8000"},
 		{URL: ""},
 		{ID: "a/b", URL: "http://10.0.0.9:1"},
-		{URL: "http://10.0.0.8:1", Role: state.RolePrefill}, {URL: "http://10.0.0.7:1", Ranks: 2},
+		{URL: "http://10.0.0.8:1", Role: state.RolePrefill},
+		{URL: "http://10.0.0.7:1", Ranks: 2},
 	}})
 	r.want("10.1.2.3:8000", "a.svc:8000")
 	s := r.Status()[0]
