@@ -100,6 +100,7 @@ func TestEventsThatAreLostAndTwice(t *testing.T) {
 		s.put("pods", "c", pod("c", "uc2", "10.0.0.4", true))
 		k.after(soon, "ua", "uc draining", "uc2")
 		s.again("pods", "DELETED") // a late one is not of who has the name now
+		k.after(soon, "ua", "uc draining", "uc2")
 		k.after(3*time.Minute, "ua", "uc2")
 	})
 }

@@ -200,6 +200,22 @@ func TestEmptyAnswerIsNotBelievedAtOnce(t *testing.T) {
 	r.want("a:8000 draining")
 }
 
+// A name that does not resolve any more is said as such, once, before and after its
+// replicas are let go.
+func TestNameThatIsGoneIsSaidOnce(t *testing.T) {
+	r := newRig(t, discovery.Config{Keep: time.Minute}, discovery.KindDNS)
+	r.hear(0, urls("a", "b"))
+	for range 20 {
+		r.now = r.now.Add(10 * time.Second)
+		r.hear(0, discovery.Snapshot{Err: errAway, Partial: true})
+		r.problem(0, "is away")
+	}
+	r.want()
+	if n := strings.Count(r.log.String(), "discovery fails"); n != 2 {
+		t.Errorf("said %d times:\n%s", n, r.log.String())
+	}
+}
+
 func TestTrustedSourceMayEmptyThePool(t *testing.T) {
 	r := newRig(t, discovery.Config{}, discovery.KindKubernetes)
 	r.hear(0, urls("a", "b"))
