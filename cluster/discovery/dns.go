@@ -146,8 +146,8 @@ func (d *DNS) look(ctx context.Context) Snapshot {
 		x.Err, x.Partial = failed, true
 	case missing == good && !d.ever:
 		return Snapshot{Err: errors.New("does not resolve yet")}
-	case missing == good && len(x.Replicas) > 0:
-		x.Err, x.Partial = fmt.Errorf("does not resolve any more: believed after %d such answers", d.cfg.Confirm), true
+	case missing == good: // what it lists yet waits for more such answers
+		x.Err, x.Partial = errors.New("does not resolve any more"), true
 	}
 	d.ever = d.ever || missing < good
 	return x

@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -78,7 +79,27 @@ func FuzzParseFile(f *testing.F) {
 type watched struct {
 	t    *testing.T
 	path string
-	have string
+
+	mu   sync.Mutex
+	have string // guarded by mu
+}
+
+func (w *watched) found(x discovery.Snapshot) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.have = ""
+	for _, r := range x.Replicas {
+		w.have += r.URL[7:8]
+	}
+	if x.Err != nil {
+		w.have = x.Err.Error()
+	}
+}
+
+func (w *watched) now() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.have
 }
 
 func (w *watched) write(text string) {
@@ -93,8 +114,8 @@ func (w *watched) want(d time.Duration, text string) {
 	w.t.Helper()
 	time.Sleep(d)
 	synctest.Wait()
-	if !strings.Contains(w.have, text) || text == "" && w.have != "" {
-		w.t.Errorf("have %q, want %q", w.have, text)
+	if have := w.now(); !strings.Contains(have, text) || text == "" && have != "" {
+		w.t.Errorf("have %q, want %q", have, text)
 	}
 }
 
@@ -105,15 +126,7 @@ func watching(t *testing.T, f func(t *testing.T, w *watched)) {
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error)
 		go func() {
-			done <- discovery.NewFile(w.path).Run(ctx, func(x discovery.Snapshot) {
-				w.have = ""
-				for _, r := range x.Replicas {
-					w.have += r.URL[7:8]
-				}
-				if x.Err != nil {
-					w.have = x.Err.Error()
-				}
-			})
+			done <- discovery.NewFile(w.path).Run(ctx, w.found)
 		}()
 		w.want(0, "a") // at once at the start
 		f(t, w)
@@ -155,8 +168,8 @@ func TestFileThatIsStillWritten(t *testing.T) {
 			text += "- http://" + h + ":1\n"
 			w.write(text)
 			w.want(400*time.Millisecond, "a")
-			if w.have != "a" {
-				t.Fatalf("half a file is taken: %s", w.have)
+			if have := w.now(); have != "a" {
+				t.Errorf("half a file is taken: %s", have)
 			}
 		}
 		w.want(looked, "abcde")

@@ -105,40 +105,62 @@ func (k *Kube) follow(api, kind string, query url.Values) *follower {
 	return &follower{access: k.access, path: api + "/namespaces/" + url.PathEscape(k.cfg.Namespace) + "/" + kind, query: query}
 }
 
+// poolTeller reports what an InferencePool's Pods are, from whoever has news of one
+// of the two. Its methods are safe for concurrent use.
+type poolTeller struct {
+	report func(Snapshot)
+
+	mu    sync.Mutex
+	last  *Snapshot // guarded by mu; the last good one of Pods
+	fault error     // guarded by mu; of the InferencePool itself
+}
+
+// pods reports what Pods there are. While the InferencePool is not known as it is,
+// that is said with it.
+func (t *poolTeller) pods(x Snapshot) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if x.Err == nil {
+		good := x
+		if t.last = &good; t.fault != nil {
+			x.Err, x.Partial = t.fault, true
+		}
+	}
+	t.report(x)
+}
+
+// pool notes how the InferencePool stands.
+func (t *poolTeller) pool(err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	over := t.fault != nil && err == nil
+	if t.fault = err; err != nil {
+		t.report(Snapshot{Err: err})
+	} else if over && t.last != nil {
+		t.report(*t.last)
+	}
+}
+
 // followPool follows an InferencePool, and the Pods that it selects now.
 func (k *Kube) followPool(ctx context.Context, report func(Snapshot)) {
-	var mu sync.Mutex // reports come from one goroutine at a time
-	var last *Snapshot
-	say := func(x Snapshot) {
-		mu.Lock()
-		defer mu.Unlock()
-		if x.Err == nil {
-			last = &x
-		}
-		report(x)
-	}
+	tell := &poolTeller{report: report}
 	spec, stop := "", func() {}
 	defer func() { stop() }()
 	f := k.follow("/apis/inference.networking.k8s.io/v1", "inferencepools", url.Values{"fieldSelector": {"metadata.name=" + k.cfg.InferencePool}})
-	f.failed = func(err error) { say(Snapshot{Err: err}) }
+	f.failed = tell.pool
 	f.changed = func(objects map[string]kubeObject) {
 		o, ok := objects[k.cfg.InferencePool]
 		selector, ports := selected(&o)
 		if !ok || selector == "" || len(ports) == 0 {
 			stop() // what its Pods were stays
 			spec, stop = "", func() {}
-			say(Snapshot{Err: errNoPool})
+			tell.pool(errNoPool)
 			return
 		}
+		tell.pool(nil)
 		if now := fmt.Sprint(selector, ports); now != spec {
 			stop()
-			spec, stop = now, k.followPods(ctx, selector, ports, say)
-			return
-		}
-		mu.Lock()
-		defer mu.Unlock()
-		if last != nil { // a failure of the InferencePool's own is over
-			report(*last)
+			spec, stop = now, k.followPods(ctx, selector, ports, tell.pods)
 		}
 	}
 	f.run(ctx)

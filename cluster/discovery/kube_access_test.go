@@ -11,6 +11,7 @@ import (
 	"encoding/base64"
 	"encoding/pem"
 	"io"
+	"log"
 	"math/big"
 	"net"
 	"net/http"
@@ -60,7 +61,7 @@ func secure(t *testing.T, cert, key []byte) *httptest.Server {
 		t.Fatal(err)
 	}
 	s.TLS = &tls.Config{Certificates: []tls.Certificate{pair}, ClientAuth: tls.RequestClientCert}
-	s.Config.ErrorLog = nil
+	s.Config.ErrorLog = log.New(io.Discard, "", 0)
 	s.StartTLS()
 	t.Cleanup(s.Close)
 	return s
@@ -223,4 +224,26 @@ func FuzzKubeEvent(f *testing.F) {
 		}
 		p.Status()
 	})
+}
+
+// A failure of an InferencePool's own is said with what its Pods are, and is over as
+// soon as it is over, whether or not there is news of Pods.
+func TestFailureOfAPoolIsSaid(t *testing.T) {
+	var have Snapshot
+	tell := &poolTeller{report: func(x Snapshot) { have = x }}
+	tell.pool(nil)
+	tell.pods(Snapshot{Replicas: []Found{{URL: "http://a:1"}}})
+	check := func(replicas int, err error, partial bool) {
+		t.Helper()
+		if len(have.Replicas) != replicas || have.Err != err || have.Partial != partial {
+			t.Errorf("%+v, want %d replicas, %v", have, replicas, err)
+		}
+	}
+	check(1, nil, false)
+	tell.pool(errNoPool)
+	check(0, errNoPool, false)
+	tell.pods(Snapshot{Replicas: []Found{{URL: "http://a:1"}, {URL: "http://b:1"}}})
+	check(2, errNoPool, true)
+	tell.pool(nil)
+	check(2, nil, false)
 }

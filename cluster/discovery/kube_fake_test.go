@@ -33,6 +33,7 @@ type apiServer struct {
 	oldest  int                       // guarded by mu; watches from before are 410
 	mute    bool                      // guarded by mu; what happens is told to no watch
 	refuse  int                       // guarded by mu; status of every answer, 0: as usual
+	only    string                    // guarded by mu; the kind that refuse is for; empty: all
 	inline  bool                      // guarded by mu; 410 comes as an event of a watch
 	page    int                       // guarded by mu; objects of a page at most
 	cut     chan struct{}             // guarded by mu; closed: watches end in the middle of a line
@@ -82,6 +83,9 @@ func (s *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
 	s.asked = append(s.asked, r.URL.RequestURI())
 	refuse, token := s.refuse, s.token
+	if !strings.Contains(r.URL.Path, s.only) {
+		refuse = 0
+	}
 	s.mu.Unlock()
 	if token != "" && r.Header.Get("Authorization") != "Bearer "+token {
 		refuse = http.StatusUnauthorized
@@ -244,12 +248,13 @@ func (s *apiServer) happens(kind, event string, o obj) {
 	s.wake = make(chan struct{})
 }
 
-// again tells of all that happened to a kind once more, as proxies do.
-func (s *apiServer) again(kind string) {
+// again tells of all that happened to a kind once more, or of one sort of it, as
+// proxies do.
+func (s *apiServer) again(kind, event string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, h := range slices.Clone(s.history) {
-		if h.kind == kind {
+		if h.kind == kind && (event == "" || h.event == event) {
 			s.version++
 			h.version = s.version
 			s.history = append(s.history, h)

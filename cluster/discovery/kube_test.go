@@ -22,7 +22,7 @@ func TestPodsLive(t *testing.T) {
 		k.after(soon)
 		s.put("pods", "a", pod("a", "ua", "10.0.0.1", true))
 		k.after(soon, "ua")
-		if r := k.list[0]; r.URL != "http://10.0.0.1:8000" || r.Name != "a" || r.Role != state.RoleBoth {
+		if r := k.applied()[0]; r.URL != "http://10.0.0.1:8000" || r.Name != "a" || r.Role != state.RoleBoth {
 			t.Errorf("%+v", r)
 		}
 		s.put("pods", "b", pod("b", "ub", "10.0.0.2", true))
@@ -94,12 +94,13 @@ func TestEventsThatAreLostAndTwice(t *testing.T) {
 		s.set(func(s *apiServer) { s.mute = false })
 		s.put("pods", "c", pod("c", "uc", "10.0.0.3", true))
 		k.after(10*time.Minute, "ua", "uc")
-		s.again("pods") // also the delete of b, and what a was before
+		s.again("pods", "") // also the delete of b, and what a was before
 		k.after(soon, "ua", "uc")
 		s.remove("pods", "c")
 		s.put("pods", "c", pod("c", "uc2", "10.0.0.4", true))
 		k.after(soon, "ua", "uc draining", "uc2")
-		s.again("pods") // a late delete is not of who has the name now
+		s.again("pods", "DELETED") // a late one is not of who has the name now
+		k.after(soon, "ua", "uc draining", "uc2")
 		k.after(3*time.Minute, "ua", "uc2")
 	})
 }
@@ -227,12 +228,12 @@ func TestWhatPodsSayOfThemselves(t *testing.T) {
 			{"http://[fd00::3]:8000", state.RoleDecode, 0},
 			{"http://10.0.0.4:8000", state.RoleBoth, 0},
 		} {
-			if r := k.list[i]; r.URL != want.url || r.Role != want.role || r.BootstrapPort != want.port {
+			if r := k.applied()[i]; r.URL != want.url || r.Role != want.role || r.BootstrapPort != want.port {
 				t.Errorf("%+v, want %+v", r, want)
 			}
 		}
-		if k.list[3].Ranks != 4 {
-			t.Errorf("%+v", k.list[3])
+		if k.applied()[3].Ranks != 4 {
+			t.Errorf("%+v", k.applied()[3])
 		}
 		refused := k.Status()[0].Refused
 		if len(refused) != 2 || !strings.Contains(refused[0].Why, "captain") || !strings.Contains(refused[1].Why, "grpc") {
@@ -264,7 +265,7 @@ func TestEndpointSlices(t *testing.T) {
 		s.put("endpointslices", "s2", slice("s2", "IPv6", 8000, endpoint("ua", "fd00::1", up), endpoint("ub", "fd00::2", up)))
 		s.put("endpointslices", "s3", slice("s3", "IPv4", 8000, endpoint("ua", "10.0.0.1", obj{"ready": false, "serving": false}))) // a stale copy
 		k.after(soon, "10.0.0.9:8000", "ua", "ub")
-		if r := k.list[1]; r.URL != "http://10.0.0.1:8000" || r.Name != "pod-ua" {
+		if r := k.applied()[1]; r.URL != "http://10.0.0.1:8000" || r.Name != "pod-ua" {
 			t.Errorf("%+v", r)
 		}
 		s.remove("endpointslices", "s3")
@@ -274,7 +275,7 @@ func TestEndpointSlices(t *testing.T) {
 		k.after(soon, "10.0.0.9:8000 draining", "ua draining", "ub draining")
 		s.put("endpointslices", "s1", slice("s1", "IPv4", 8000, endpoint("ub", "10.0.0.2", up)))
 		k.after(soon, "10.0.0.9:8000 draining", "ua draining", "ub")
-		if r := k.list[2]; r.URL != "http://10.0.0.2:8000" {
+		if r := k.applied()[2]; r.URL != "http://10.0.0.2:8000" {
 			t.Errorf("%+v", r)
 		}
 		k.after(2*time.Minute, "ub")
@@ -311,9 +312,15 @@ func TestInferencePool(t *testing.T) {
 		s.put("inferencepools", "chat", pool(map[string]string{"app": "other"}, 8000))
 		k.after(soon, "ub")
 		k.problem(0, "")
-		s.set(func(s *apiServer) { s.refuse = http.StatusForbidden })
+		s.set(func(s *apiServer) { s.refuse, s.only = http.StatusForbidden, "inferencepools" })
 		s.cutWatches()
-		k.after(time.Minute, "ub")
+		k.after(10*time.Minute, "ub")
 		k.problem(0, "forbids")
+		s.put("pods", "c", pod("c", "uc", "10.0.0.3", true, func(o obj) { o["metadata"].(obj)["labels"] = map[string]string{"app": "other"} }))
+		k.after(soon, "ub", "uc") // Pods are followed all the same
+		k.problem(0, "forbids")
+		s.set(func(s *apiServer) { s.refuse = 0 })
+		k.after(31*time.Second, "ub", "uc")
+		k.problem(0, "")
 	})
 }

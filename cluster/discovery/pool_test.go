@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -48,8 +49,10 @@ type rig struct {
 	t    testing.TB
 	now  time.Time
 	busy map[state.ReplicaID]bool
-	list []state.Replica
 	log  strings.Builder
+
+	mu   sync.Mutex
+	list []state.Replica // guarded by mu
 }
 
 func newRig(t testing.TB, cfg discovery.Config, kinds ...string) *rig {
@@ -59,10 +62,22 @@ func newRig(t testing.TB, cfg discovery.Config, kinds ...string) *rig {
 		cfg.Sources = append(cfg.Sources, &script{kind: k, trust: k == discovery.KindKubernetes})
 	}
 	cfg.Name, cfg.Log = "chat", zerolog.New(&r.log)
-	cfg.Apply = func(l []state.Replica) { r.list = l }
+	cfg.Apply = r.apply
 	cfg.Busy = func(id state.ReplicaID) bool { return r.busy[id] }
 	r.Pool = discovery.New(cfg)
 	return r
+}
+
+func (r *rig) apply(l []state.Replica) {
+	r.mu.Lock()
+	r.list = l
+	r.mu.Unlock()
+}
+
+func (r *rig) applied() []state.Replica {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.list
 }
 
 // hear has a source report, and steps.
@@ -80,7 +95,7 @@ func (r *rig) pass(d time.Duration) {
 func (r *rig) want(ids ...string) {
 	r.t.Helper()
 	var have []string
-	for _, x := range r.list {
+	for _, x := range r.applied() {
 		s := string(x.ID)
 		if x.Leaving != "" {
 			s += " draining"
@@ -185,6 +200,22 @@ func TestEmptyAnswerIsNotBelievedAtOnce(t *testing.T) {
 	r.want("a:8000 draining")
 }
 
+// A name that does not resolve any more is said as such, once, before and after its
+// replicas are let go.
+func TestNameThatIsGoneIsSaidOnce(t *testing.T) {
+	r := newRig(t, discovery.Config{Keep: time.Minute}, discovery.KindDNS)
+	r.hear(0, urls("a", "b"))
+	for range 20 {
+		r.now = r.now.Add(10 * time.Second)
+		r.hear(0, discovery.Snapshot{Err: errAway, Partial: true})
+		r.problem(0, "is away")
+	}
+	r.want()
+	if n := strings.Count(r.log.String(), "discovery fails"); n != 2 {
+		t.Errorf("said %d times:\n%s", n, r.log.String())
+	}
+}
+
 func TestTrustedSourceMayEmptyThePool(t *testing.T) {
 	r := newRig(t, discovery.Config{}, discovery.KindKubernetes)
 	r.hear(0, urls("a", "b"))
@@ -211,8 +242,8 @@ func TestSpellingsOfOneAddressAreOneReplica(t *testing.T) {
 	r.problem(0, "two things of r1:8000")
 	r.hear(0, discovery.Snapshot{Replicas: []discovery.Found{{URL: "http://r1:8000", Role: state.RoleDecode}}})
 	r.want("r1:8000")
-	if r.list[0].Role != state.RoleDecode {
-		t.Errorf("%+v", r.list[0])
+	if r.applied()[0].Role != state.RoleDecode {
+		t.Errorf("%+v", r.applied()[0])
 	}
 	// Who knows its UID names it; there is one of it all the same.
 	r.hear(1, discovery.Snapshot{Replicas: []discovery.Found{{ID: "uid-1", Name: "pod-1", URL: "http://r1:8000"}}})
@@ -256,7 +287,8 @@ func TestRefusedReplicasAreSaid(t *testing.T) {
 		{URL: "http://а.svc:8000"},
 		{URL: ""},
 		{ID: "a/b", URL: "http://10.0.0.9:1"},
-		{URL: "http://10.0.0.8:1", Role: state.RolePrefill}, {URL: "http://10.0.0.7:1", Ranks: 2},
+		{URL: "http://10.0.0.8:1", Role: state.RolePrefill},
+		{URL: "http://10.0.0.7:1", Ranks: 2},
 	}})
 	r.want("10.1.2.3:8000", "a.svc:8000")
 	s := r.Status()[0]
@@ -292,7 +324,7 @@ func TestListFollowsSources(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		kinds := []string{discovery.KindDNS, discovery.KindKubernetes}
 		r := &rig{now: time.Now(), busy: map[state.ReplicaID]bool{}}
-		cfg := discovery.Config{Name: "chat", Grace: time.Minute, Keep: time.Minute, Apply: func(l []state.Replica) { r.list = l }}
+		cfg := discovery.Config{Name: "chat", Grace: time.Minute, Keep: time.Minute, Apply: r.apply}
 		for _, k := range kinds {
 			cfg.Sources = append(cfg.Sources, &script{kind: k, trust: k == discovery.KindKubernetes})
 		}
@@ -314,9 +346,9 @@ func TestListFollowsSources(t *testing.T) {
 			r.now = r.now.Add(time.Duration(rapid.IntRange(0, 90).Draw(t, "seconds")) * time.Second)
 			r.hear(i, x)
 			seen := map[string]bool{}
-			for _, l := range r.list {
+			for _, l := range r.applied() {
 				if seen[l.URL] {
-					t.Fatalf("%s twice: %+v", l.URL, r.list)
+					t.Fatalf("%s twice: %+v", l.URL, r.applied())
 				}
 				seen[l.URL] = true
 			}
@@ -332,13 +364,13 @@ func TestListFollowsSources(t *testing.T) {
 				want[f.URL] = string(f.ID)
 			}
 		}
-		for _, l := range r.list {
+		for _, l := range r.applied() {
 			if id, ok := want[l.URL]; !ok || l.Leaving != "" || id != "" && id != string(l.ID) {
-				t.Fatalf("%+v, want %v", r.list, want)
+				t.Fatalf("%+v, want %v", r.applied(), want)
 			}
 		}
-		if len(r.list) != len(want) {
-			t.Fatalf("%+v, want %v", r.list, want)
+		if len(r.applied()) != len(want) {
+			t.Fatalf("%+v, want %v", r.applied(), want)
 		}
 	})
 }

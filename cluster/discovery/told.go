@@ -32,13 +32,14 @@ func (p *Pool) Report(source int, x Snapshot, now time.Time) bool {
 	if n := size(x.Replicas); n > maxFound {
 		x = Snapshot{Err: fmt.Errorf("lists %d replicas, %d at most are taken", n, maxFound)}
 	}
+	problem := ""
 	if x.Err != nil {
 		t.failures++
 		if t.since.IsZero() {
 			t.since = now
 		}
-		p.complain(t, x.Err.Error())
-		if !x.Partial {
+		if problem = x.Err.Error(); !x.Partial {
+			p.complain(t, problem)
 			return false
 		}
 	}
@@ -59,13 +60,15 @@ func (p *Pool) Report(source int, x Snapshot, now time.Time) bool {
 			t.empty = now
 		}
 		if now.Sub(t.empty) < p.cfg.Keep {
-			p.complain(t, fmt.Sprintf("lists no replicas, where it listed %d: those are kept for %v", len(t.replicas), p.cfg.Keep))
+			if problem == "" {
+				problem = "lists no replicas"
+			}
+			p.complain(t, fmt.Sprintf("%s, where it listed %d replicas: those are kept for %v", problem, len(t.replicas), p.cfg.Keep))
 			return doubt // a Step knows when the doubt ends
 		}
 	}
-	if t.empty = (time.Time{}); x.Err == nil {
-		p.content(t)
-	}
+	t.empty = time.Time{}
+	p.complain(t, problem)
 	if slices.Equal(replicas, t.replicas) {
 		return first
 	}
@@ -86,28 +89,24 @@ func (p *Pool) settle(now time.Time) (next time.Duration) {
 			p.log.Warn().Str("source", t.source.Kind()).Str("where", t.source.Where()).Int("replicas", len(t.replicas)).
 				Msg("it still lists no replicas: those it had are let go")
 			t.empty, t.replicas = time.Time{}, nil
-			p.content(t)
 		}
 	}
 	return next
 }
 
-// complain notes and logs a problem, once while it stays the same.
+// complain notes and logs a problem, once while it stays the same, or that there is
+// none any more.
 func (p *Pool) complain(t *told, problem string) {
 	if t.problem == problem {
 		return
 	}
 	t.problem = problem
+	if problem == "" {
+		p.log.Info().Str("source", t.source.Kind()).Str("where", t.source.Where()).Msg("discovery works again")
+		return
+	}
 	p.log.Warn().Str("source", t.source.Kind()).Str("where", t.source.Where()).Int("kept", len(t.replicas)).
 		Str("reason", problem).Msg("discovery fails, what was known stays")
-}
-
-// content notes that there is no problem any more.
-func (p *Pool) content(t *told) {
-	if t.problem != "" {
-		p.log.Info().Str("source", t.source.Kind()).Str("where", t.source.Where()).Msg("discovery works again")
-	}
-	t.problem = ""
 }
 
 // refuse notes and logs replicas that are not let in.

@@ -9,7 +9,8 @@ import (
 	"github.com/hearsay-llm/hearsay/state"
 )
 
-// findID takes a replica's id, or its URL or host:port in any spelling.
+// findID takes a replica's id, its URL or host:port in any spelling, or the name that
+// it was discovered by.
 func (s *Server) findID(given string) state.ReplicaID {
 	id := state.ReplicaID(given)
 	v := s.node.View()
@@ -19,7 +20,7 @@ func (s *Server) findID(given string) state.ReplicaID {
 	for _, p := range v.Pools {
 		for _, u := range []string{given, "http://" + given} {
 			rep, err := s.operate.Replica(p.Spec.Name, u)
-			if err != nil {
+			if err != nil && rep.ID == "" { // one that may not be added may be there
 				continue
 			}
 			if exists(v, rep.ID) {
@@ -30,7 +31,29 @@ func (s *Server) findID(given string) state.ReplicaID {
 			}
 		}
 	}
+	if x := named(v, given); x != nil {
+		return x.Process()
+	}
 	return id
+}
+
+// named finds a replica by its name, or the first of its ranks. A Pod that was made
+// anew has the name of one that leaves; of two that stay neither is meant.
+func named(v *state.View, name string) (found *state.ReplicaView) {
+	for _, p := range v.Pools {
+		for _, r := range p.Replicas {
+			if name == "" || r.Name != name || r.Leaving != "" && found != nil {
+				continue
+			}
+			if found != nil && found.Leaving == "" && found.Process() != r.Process() {
+				return nil
+			}
+			if found == nil || found.Leaving != "" {
+				found = r
+			}
+		}
+	}
+	return found
 }
 
 // exists reports whether a replica is in traffic or committed.

@@ -187,7 +187,7 @@ func (s *Server) replicasOf(pool string) []Replica {
 		for _, r := range p.Replicas {
 			own, all := r.Cell.Load(), r.Load()
 			row := Replica{
-				ID: string(r.ID), Pool: r.Pool, URL: r.URL, Role: string(r.Role),
+				ID: string(r.ID), Name: r.Name, Pool: r.Pool, URL: r.URL, Role: string(r.Role),
 				Engine: string(r.Engine), Source: string(r.Source),
 				InFlight: all.InFlight, Own: own.InFlight, Queued: all.UncachedTokens, Foreign: -1,
 				Running: r.Reading.Running, Waiting: r.Reading.Waiting, KVUsage: r.Reading.KVUsage,

@@ -194,6 +194,7 @@ type Queue struct {
 // Replica is one replica as this router sees it. Negative figures are unknown.
 type Replica struct {
 	ID         string   `json:"id"`
+	Name       string   `json:"name,omitempty"` // of the Pod, or in the file, that it was discovered by
 	Pool       string   `json:"pool"`
 	URL        string   `json:"url"`
 	Role       string   `json:"role"`

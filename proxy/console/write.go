@@ -208,9 +208,12 @@ func (s *Server) removeReplica(w http.ResponseWriter, r *http.Request) {
 	v := s.node.View()
 	rep, ok := v.Facts.Replicas[id]
 	if !ok {
-		if v.Replica(id) == nil {
+		switch x := v.Replica(id); {
+		case x == nil:
 			unknownReplica(w, id)
-		} else {
+		case x.Source == state.SourceDiscovery:
+			fail(w, http.StatusConflict, "discovered", string(id)+" is discovered: take it out where it is listed (discover of pool "+x.Pool+"), or drain it")
+		default:
 			fail(w, http.StatusConflict, "static", string(id)+" stands in the configuration (a file, or --replica of serve): take it out there on every router, or drain it")
 		}
 		return

@@ -205,7 +205,7 @@ func TestMistakesInTheFileOfReplicas(t *testing.T) {
 				t.Error(err)
 			}
 		})
-		mistake("an empty list", "lists no replicas, where it listed 2", func() { l.engines() })
+		mistake("an empty list", "lists no replicas, where it listed 2 replicas", func() { l.engines() })
 		l.engines(0, 1)
 		b.Within(3*time.Second, "nothing is said", func() error {
 			if warning(b.Router(1), "replicas.yaml") == nil {
