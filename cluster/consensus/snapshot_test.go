@@ -207,8 +207,14 @@ func TestRouterIsRecoveredAlone(t *testing.T) {
 
 // One of three is recovered alone while the others are away. They come back together,
 // on the disks of old, against all advice: with the majority of the old configuration.
-// They act for nobody, and become followers of the recovered one with its facts.
+// They act for nobody, and become followers of the recovered one with its facts; where
+// they could not see it at first, and one of them leads, they give in when they do.
 func TestVotersOfOldFollowTheRecoveredOne(t *testing.T) {
+	t.Run("seen", func(t *testing.T) { votersOfOld(t, false) })
+	t.Run("seen late", func(t *testing.T) { votersOfOld(t, true) })
+}
+
+func votersOfOld(t *testing.T, late bool) {
 	bubble(t, func(t *testing.T, f *fleet) {
 		f.started(3, 3)
 		must(t, f.waitLeader(), replica(1))
@@ -232,8 +238,15 @@ func TestVotersOfOldFollowTheRecoveredOne(t *testing.T) {
 		must(t, l, replica(2))
 
 		back := time.Now()
+		old, cut := []state.RouterID{"r1", "r2"}, []state.RouterID{"r3"}
+		f.cut(late, old, cut)
 		f.start("r1", nil)
 		f.start("r2", nil)
+		if late {
+			must(t, f.waitLeader(old...), replica(66))
+			back = time.Now()
+			f.cut(false, old, cut)
+		}
 		f.until(30*time.Second, "all follow the recovered one's facts and vote", func() bool {
 			for _, m := range f.all() {
 				x := m.Facts()
@@ -255,7 +268,7 @@ func TestVotersOfOldFollowTheRecoveredOne(t *testing.T) {
 			must(t, m, replica(10+i))
 		}
 		x, err := f.all()[0].Current(t.Context())
-		if err != nil || len(x.Replicas) != 5 {
+		if err != nil || len(x.Replicas) != 5 || x.Replicas["replica66"].URL != "" {
 			t.Errorf("%d replicas, %v", len(x.Replicas), err)
 		}
 		if err := f.waitLeader().Resign(t.Context()); err != nil {

@@ -52,6 +52,11 @@ func (n *Node) newCluster() error {
 		advertise = host
 	}
 	n.clusterAddr = net.JoinHostPort(advertise, port)
+	certificates, err := newRouterTLS(n.cfg.Cluster.TLS)
+	if err != nil {
+		return err
+	}
+	n.warnReadable("cluster.tls.key", n.cfg.Cluster.TLS.Key)
 	meshAddr := net.JoinHostPort(advertise, strconv.Itoa(p+1))
 
 	n.mesh, err = mesh.New(mesh.Config{
@@ -63,7 +68,7 @@ func (n *Node) newCluster() error {
 			}
 			return n.raft.Facts().ClusterID
 		},
-		Secret: keys, Listener: streams,
+		Secret: keys, TLS: certificates, Listener: streams,
 		Dial: func(ctx context.Context, addr string) (net.Conn, error) { return n.deps.Dial(ctx, "tcp", addr) },
 		Log:  n.log, Registerer: n.reg,
 	})

@@ -38,14 +38,15 @@ type ListenConfig struct {
 
 // ClusterConfig says which cluster this node belongs to.
 type ClusterConfig struct {
-	Name            string   `yaml:"name"`             // nodes of other names are refused
-	Join            []string `yaml:"join"`             // host:port of other nodes' cluster address
-	JoinFile        string   `yaml:"join_file"`        // further ones, one a line, read again and again
-	BootstrapExpect int      `yaml:"bootstrap_expect"` // nodes that must see each other before the first start of a cluster
-	Voters          int      `yaml:"voters"`           // Raft voters: 1, 3 or 5
-	SecretFile      string   `yaml:"secret_file"`      // shared secret that encrypts and authenticates all cluster traffic
-	Insecure        bool     `yaml:"insecure"`         // allow a cluster address beyond loopback without a secret
-	Sharing         bool     `yaml:"sharing"`          // tell other routers about load and prefixes; false only for comparisons
+	Name            string           `yaml:"name"`             // nodes of other names are refused
+	Join            []string         `yaml:"join"`             // host:port of other nodes' cluster address
+	JoinFile        string           `yaml:"join_file"`        // further ones, one a line, read again and again
+	BootstrapExpect int              `yaml:"bootstrap_expect"` // nodes that must see each other before the first start of a cluster
+	Voters          int              `yaml:"voters"`           // Raft voters: 1, 3 or 5
+	SecretFile      string           `yaml:"secret_file"`      // shared secret that encrypts and authenticates all cluster traffic
+	TLS             ClusterTLSConfig `yaml:"tls"`              // certificates of routers, for the streams between them
+	Insecure        bool             `yaml:"insecure"`         // allow a cluster address beyond loopback without a secret
+	Sharing         bool             `yaml:"sharing"`          // tell other routers about load and prefixes; false only for comparisons
 }
 
 // APIConfig bounds the client API.

@@ -55,6 +55,7 @@ func (c *Config) validate(v *faults) {
 	for i, j := range c.Cluster.Join {
 		v.addr(fmt.Sprintf("cluster.join[%d]", i), j)
 	}
+	c.Cluster.TLS.validate(v)
 	if beyond(c.Listen.Cluster) && c.Cluster.SecretFile == "" && !c.Cluster.Insecure {
 		v.add("listen.cluster", "%s is beyond loopback and cluster.secret_file is not set: set it (or HEARSAY_CLUSTER_SECRET_FILE), or cluster.insecure: true to run open", c.Listen.Cluster)
 	}

@@ -51,69 +51,75 @@ func TestConfigurationIsReloaded(t *testing.T) {
 			}
 		}
 		b.Within(30*time.Second, "the first configuration is agreed on", revision(1))
-		first := b.Router(0).Node().Info().Config.Digest
-		stream := b.Open(0, streamed(chat(words("long", 300), "Go on and on.", 1500)).Body())
+		// The leader's file is changed first, so that it could win, and then the others'.
+		l, _ := waitLeader(b, 5*time.Second)
+		at := slices.Index(b.Routers(), l)
+		order := []int{at, (at + 1) % 3, (at + 2) % 3}
+		r := func(i int) *harness.Router { return b.Router(order[i]) }
+		first := r(0).Node().Info().Config.Digest
+		stream := b.Open(order[0], streamed(chat(words("long", 300), "Go on and on.", 1500)).Body())
 		if !stream.Next() {
 			t.Fatal(stream)
 		}
 
-		version[0].Store(1)
-		if status, _, text := reload(t, b.Router(0)); status != http.StatusBadRequest || !strings.Contains(text, "no such policy") {
+		version[order[0]].Store(1)
+		if status, _, text := reload(t, r(0)); status != http.StatusBadRequest || !strings.Contains(text, "no such policy") {
 			t.Errorf("a file with a fault: status %d, %s", status, text)
 		}
-		warned(t, b.Router(0), "was not reloaded")
-		if c := b.Router(0).Node().Info().Config; c.Digest != first {
+		warned(t, r(0), "was not reloaded")
+		if c := r(0).Node().Info().Config; c.Digest != first {
 			t.Errorf("half of a bad file was taken: %+v", c)
 		}
-		ok(t, b.Chat(0, chat(words("meanwhile", 100), "And?", 5)))
+		ok(t, b.Chat(order[0], chat(words("meanwhile", 100), "And?", 5)))
 
 		for i := range 6 { // what is learned of a replica outlives reloads
-			ok(t, b.Chat(0, chat(words(fmt.Sprint("learned", i), 300), "And?", 5)))
+			ok(t, b.Chat(order[0], chat(words(fmt.Sprint("learned", i), 300), "And?", 5)))
 		}
 		b.Settle(time.Second)
 		kept := b.Engine(0).ID
-		learned, slot := b.Router(0).Node().Sketch(kept).Entries, b.Router(0).Replica(kept).Slot
-		version[0].Store(2)
-		status, r, text := reload(t, b.Router(0))
-		if status != http.StatusOK || !slices.Contains(r.Changed, "pools.chat.policy") || !slices.Contains(r.Changed, "pools.second") {
+		learned, slot := r(0).Node().Sketch(kept).Entries, r(0).Replica(kept).Slot
+		version[order[0]].Store(2)
+		status, done, text := reload(t, r(0))
+		if status != http.StatusOK || !slices.Contains(done.Changed, "pools.chat.policy") || !slices.Contains(done.Changed, "pools.second") {
 			t.Errorf("status %d, %s", status, text)
 		}
-		if !slices.Equal(r.Restart, []string{"api.max_connections"}) {
-			t.Errorf("a restart is needed for %q", r.Restart)
+		if !slices.Equal(done.Restart, []string{"api.max_connections"}) {
+			t.Errorf("a restart is needed for %q", done.Restart)
 		}
-		if n := b.Router(0).Node().Sketch(kept).Entries; learned == 0 || n < learned || b.Router(0).Replica(kept).Slot != slot {
+		if n := r(0).Node().Sketch(kept).Entries; learned == 0 || n < learned || r(0).Replica(kept).Slot != slot {
 			t.Errorf("%d marks of %s were known, %d after the reload", learned, kept, n)
 		}
-		v := b.Router(0).Node().View()
+		v := r(0).Node().View()
 		if p := v.PoolNamed("chat"); p == nil || len(p.Replicas) != 1 || p.Spec.Policy != "round_robin" || v.PoolNamed("second") == nil {
 			t.Errorf("pools %+v", v.Pools)
 		}
-		if w := warnings(t, b.Router(0)); strings.Contains(w, "was not reloaded") {
+		if w := warnings(t, r(0)); strings.Contains(w, "was not reloaded") {
 			t.Errorf("it still warns: %s", w)
 		}
 		b.Within(15*time.Second, "each says who differs", func() error {
-			for i, r := range b.Routers() {
-				w, who := strings.Join(r.Node().Info().Warnings, "\n"), "router r0 runs other pools than this one (chat, second)"
+			for i := range order {
+				other := r(0)
 				if i == 0 {
-					who = "router r1 runs other pools than this one (chat, second)"
+					other = r(1)
 				}
-				if !strings.Contains(w, who) {
-					return fmt.Errorf("%s warns: %s", r.Name, w)
+				w := strings.Join(r(i).Node().Info().Warnings, "\n")
+				if !strings.Contains(w, "router "+other.Name+" runs other pools than this one (chat, second)") {
+					return fmt.Errorf("%s warns: %s", r(i).Name, w)
 				}
 			}
 			return nil
 		})
 		for i, want := range []float64{2, 1, 1} {
-			if n := metrics(t, b.Router(i)).sum("hearsay_config_differing_routers"); n != want {
+			if n := metrics(t, r(i)).sum("hearsay_config_differing_routers"); n != want {
 				t.Errorf("r%d: %v routers differ, want %v", i, n, want)
 			}
 		}
 		var list []console.Member
-		if _, err := b.Router(1).Admin("GET", "/admin/v1/members", nil, &list); err != nil {
+		if _, err := r(1).Admin("GET", "/admin/v1/members", nil, &list); err != nil {
 			t.Fatal(err)
 		}
 		for _, m := range list {
-			if m.Config == nil || (m.Config.Revision == 1) != (m.Name != "r0") {
+			if m.Config == nil || (m.Config.Revision == 1) != (m.Name != r(0).Name) {
 				t.Errorf("%s runs %+v", m.Name, m.Config)
 			}
 		}
@@ -121,13 +127,13 @@ func TestConfigurationIsReloaded(t *testing.T) {
 		}
 		ok(t, stream.Reply)
 		b.Settle(time.Minute)
-		if c := b.Router(1).Node().Info().Config; c.Revision != 1 {
+		if c := r(1).Node().Info().Config; c.Revision != 1 {
 			t.Errorf("the file of one router has won: %+v", c)
 		}
 
 		for i := 1; i < 3; i++ {
-			version[i].Store(2)
-			if status, _, text := reload(t, b.Router(i)); status != http.StatusOK {
+			version[order[i]].Store(2)
+			if status, _, text := reload(t, r(i)); status != http.StatusOK {
 				t.Errorf("r%d: status %d, %s", i, status, text)
 			}
 		}
@@ -141,18 +147,18 @@ func TestConfigurationIsReloaded(t *testing.T) {
 			})
 		})
 		// A router that starts with another file does not win either.
-		version[2].Store(0)
-		if err := b.Router(2).Stop(); err != nil {
+		version[order[2]].Store(0)
+		if err := r(2).Stop(); err != nil {
 			t.Fatal(err)
 		}
-		b.Router(2).Restart()
+		r(2).Restart()
 		b.Within(30*time.Second, "it says so itself", func() error {
-			if w := b.Router(2).Node().Info().Warnings; !slices.ContainsFunc(w, func(s string) bool { return strings.Contains(s, "runs other pools than this one (chat, second)") }) {
+			if w := r(2).Node().Info().Warnings; !slices.ContainsFunc(w, func(s string) bool { return strings.Contains(s, "runs other pools than this one (chat, second)") }) {
 				return fmt.Errorf("warns: %q", w)
 			}
 			return nil
 		})
-		if m := metrics(t, b.Router(0)); m.sum("hearsay_config_reloads_total", "result", "refused") != 1 || m.sum("hearsay_config_reloads_total", "result", "done") != 1 {
+		if m := metrics(t, r(0)); m.sum("hearsay_config_reloads_total", "result", "refused") != 1 || m.sum("hearsay_config_reloads_total", "result", "done") != 1 {
 			t.Error("reloads are not counted")
 		}
 	})
