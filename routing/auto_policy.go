@@ -20,7 +20,7 @@ type ttftLoad struct{}
 
 func (ttftLoad) name() string { return TTFTLoad }
 
-func (ttftLoad) choose(p *Picker, c *Choice, _ *Request) (int, string) {
+func (ttftLoad) choose(p *Picker, c *Choice, req *Request) (int, string) {
 	for _, i := range c.order {
 		cand := &c.Candidates[i]
 		t := &cand.Terms
@@ -28,6 +28,9 @@ func (ttftLoad) choose(p *Picker, c *Choice, _ *Request) (int, string) {
 			continue // the prompt is prefilled elsewhere: nothing of this cache is in the score
 		}
 		cand.Score += cand.Credit * (p.cfg.CopyWeight*1000/t.Rate + c.standing[i].par.Quadratic*float64(c.PromptTokens))
+		if req.Role != state.RolePrefill {
+			cand.Score += p.stall(c.standing[i].par, t.Decode, cand.Credit*1000/t.Rate)
+		}
 	}
 	return int(p.lowest(c)), ReasonLoad
 }

@@ -25,8 +25,14 @@ type Config struct {
 	// 8 replicas x 8 routers, mean TTFT 1.34 s against 1.39 at 1 (ALGORITHMS 4).
 	CopyWeight float64
 	// StreamWeight is d: the share of its cost to others that a decode stream is
-	// charged. Default 0.3 (ALGORITHMS 4).
+	// charged. Default 0.35: see DESIGN.md, What a request costs others.
 	StreamWeight float64
+	// StreamTokens is the most tokens of its output that a stream is charged for: an
+	// imbalance doesn't last as long as a long answer. Default 200: see DESIGN.md.
+	StreamTokens int
+	// StallWeight is s: the share of what its prefill costs the streams beside it, each
+	// of which waits for it, that a request is charged. Default 0.08: see DESIGN.md.
+	StallWeight float64
 	// PendingCredit is the part of a pending placement's match that counts when its
 	// prefill has only begun; it grows to 1 as the prefill nears its end. Default
 	// 0.88: a burst of one cold 8k prefix then takes a few replicas (see DESIGN.md).
@@ -52,6 +58,13 @@ type Config struct {
 	Rand func() uint64
 }
 
+// What is charged of what a request costs those beside it, where it is not told.
+const (
+	DefaultStreamTokens = 200
+	DefaultStreamWeight = 0.35
+	DefaultStallWeight  = 0.08
+)
+
 // Validate reports every value that makes no sense.
 func (c *Config) Validate() error {
 	var errs []error
@@ -62,6 +75,8 @@ func (c *Config) Validate() error {
 	}
 	check(c.CopyWeight == 0 || c.CopyWeight >= 1 && c.CopyWeight <= 10, "CopyWeight", c.CopyWeight)
 	check(c.StreamWeight >= 0 && c.StreamWeight <= 10, "StreamWeight", c.StreamWeight)
+	check(c.StreamTokens >= 0, "StreamTokens", c.StreamTokens)
+	check(c.StallWeight >= 0 && c.StallWeight <= 10, "StallWeight", c.StallWeight)
 	check(c.PendingCredit >= 0 && c.PendingCredit <= 1, "PendingCredit", c.PendingCredit)
 	check(c.FadedCredit >= 0 && c.FadedCredit <= 1, "FadedCredit", c.FadedCredit)
 	check(c.NearShare >= 0 && c.NearShare < 1, "NearShare", c.NearShare)
@@ -91,7 +106,9 @@ type Picker struct {
 // ttft picks like prefix_hash.
 func NewPicker(cfg Config, sk Sketch, cal *Calibration) *Picker {
 	orDefault(&cfg.CopyWeight, 2)
-	orDefault(&cfg.StreamWeight, 0.3)
+	orDefault(&cfg.StreamWeight, DefaultStreamWeight)
+	orDefault(&cfg.StreamTokens, DefaultStreamTokens)
+	orDefault(&cfg.StallWeight, DefaultStallWeight)
 	orDefault(&cfg.PendingCredit, 0.88)
 	orDefault(&cfg.FadedCredit, 0.25)
 	orDefault(&cfg.NearShare, 0.01)

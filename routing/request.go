@@ -67,7 +67,7 @@ type Terms struct {
 	Slots     float64 // wait for a running request to end, where the engine runs as many as it can
 	Busy      float64 // rest of a back-off the replica asked for
 	Eviction  float64 // price of one more copy of the uncached part: it evicts something
-	Streams   float64 // price of one more decode stream, for it and those running
+	Streams   float64 // price of one more decode stream, for it and those running, and of its prefill for those
 	SlowStart float64 // handicap of a new or recovered replica
 }
 

@@ -108,13 +108,30 @@ func (p *Picker) score(c *Choice, i int, req *Request, now time.Time) {
 	}
 	t.Eviction = (p.cfg.CopyWeight - 1) * u * perToken
 	if req.Role != state.RolePrefill {
-		t.Streams = p.cfg.StreamWeight * float64(c.ExpectedOutput) * par.ITLPerStream * (2*t.Decode + 1)
+		t.Streams = p.cfg.StreamWeight*float64(min(c.ExpectedOutput, p.cfg.StreamTokens))*crowding(par, t.Decode) + p.stall(par, t.Decode, t.Prefill)
 	}
 	if w.Slow < 1 {
 		t.SlowStart = (t.Fixed + t.Queue + t.Prefill) * (1/max(minSlow, w.Slow) - 1)
 	}
 	cand.Score = t.Score()
 }
+
+// crowding is what a further stream costs beside b others, ms a token: it and each of them
+// take ITLPerStream longer. It counts by how long a token takes there.
+func crowding(par *Params, b float64) float64 {
+	return par.ITLPerStream * (2*b + 1) * slowness(par, b)
+}
+
+// stall is what a prefill of so many ms costs the streams beside it: each is held up for
+// as long as it takes, of which a share is charged.
+func (p *Picker) stall(par *Params, b, prefill float64) float64 {
+	return p.cfg.StallWeight * b * slowness(par, b) * prefill
+}
+
+// slowness is a lone stream's inter-token time as a share of that beside b others. What
+// others lose counts by it, as a share of the time they take: to many streams a few more
+// matter less than to few.
+func slowness(par *Params, b float64) float64 { return par.ITL / par.ITLAt(b+1) }
 
 // whole is the tokens of the whole blocks in n tokens of a prompt, the last of which is
 // always computed: engines hold no more.

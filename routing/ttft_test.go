@@ -117,11 +117,12 @@ func TestScoreTerms(t *testing.T) {
 	// 13 known in flight, 3 of them in prefill, so 4 foreign: none of the 3 waiting is
 	// more than the prefills we know of.
 	rate := p.Rate * (1 - 14*p.Slowdown)
+	prefill := 2976 / rate * 1000
 	want := routing.Terms{
 		Own: 500, Others: 1500, Foreign: 0, Decode: 14, Rate: rate,
-		Fixed: p.Fixed, Queue: 2000 / rate * 1000, Prefill: 2976 / rate * 1000,
-		Attention: p.Quadratic * 2976 * 4000, Eviction: 2976 / rate * 1000,
-		Streams: 0.3 * 50 * p.ITLPerStream * 29,
+		Fixed: p.Fixed, Queue: 2000 / rate * 1000, Prefill: prefill,
+		Attention: p.Quadratic * 2976 * 4000, Eviction: prefill,
+		Streams: routing.DefaultStreamWeight*50*(p.ITLPerStream*29*(p.ITL/p.ITLAt(15))) + routing.DefaultStallWeight*14*(p.ITL/p.ITLAt(15))*prefill,
 	}
 	if got != want {
 		t.Errorf("terms\n%+v, want\n%+v", got, want)

@@ -25,6 +25,8 @@ var settings = map[string]func(*Config, string) error{
 	"policy":         func(c *Config, v string) error { c.Policy = v; return nil },
 	"copy_weight":    number(func(c *Config) *float64 { return &c.Routing.CopyWeight }),
 	"stream_weight":  number(func(c *Config) *float64 { return &c.Routing.StreamWeight }),
+	"stream_tokens":  count(func(c *Config) *int { return &c.Routing.StreamTokens }),
+	"stall_weight":   number(func(c *Config) *float64 { return &c.Routing.StallWeight }),
 	"pending_credit": number(func(c *Config) *float64 { return &c.Routing.PendingCredit }),
 	"faded_credit":   number(func(c *Config) *float64 { return &c.Routing.FadedCredit }),
 	"near_share":     number(func(c *Config) *float64 { return &c.Routing.NearShare }),

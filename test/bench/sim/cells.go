@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/hearsay-llm/hearsay/routing"
 	"github.com/hearsay-llm/hearsay/test/simnet"
 )
 
@@ -180,8 +181,8 @@ func whyCells(add adder, pick picked) {
 		{"engines do not say what runs", Config{NoForeign: true}},
 		{"readings every 50 ms", Config{ReadEvery: 50 * ms}},
 		{"readings every 1 s", Config{ReadEvery: time.Second}},
-		{"pending placements count in full", Config{PendingCredit: 1}},
-		{"pending placements count half", Config{PendingCredit: 0.5}},
+		{"pending placements count in full", Config{Pick: routing.Config{PendingCredit: 1}}},
+		{"pending placements count half", Config{Pick: routing.Config{PendingCredit: 0.5}}},
 	} {
 		if c.cfg.Routers == 0 {
 			c.cfg.Routers = n

@@ -3,6 +3,7 @@ package sim
 import (
 	"time"
 
+	"github.com/hearsay-llm/hearsay/routing"
 	"github.com/hearsay-llm/hearsay/test/simnet"
 )
 
@@ -24,11 +25,10 @@ type Config struct {
 	Link              simnet.Link
 
 	// What is varied to find causes.
-	PendingCredit  float64
+	Pick           routing.Config // parameters of the pick; Rand is set here
 	ReadEvery      time.Duration
 	RowsEvery      time.Duration
 	OpsEvery       time.Duration
-	HashBound      float64
 	CapacityFactor float64 // engines' figure of their cache times this; 0: the truth
 	NoLessons      bool    // routers do not teach each other speeds, bytes per token and outputs
 	NoForeign      bool    // engines do not say what runs

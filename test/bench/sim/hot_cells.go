@@ -15,7 +15,7 @@ const sticky = "sticky"
 func policyOf(c *Config, name string) {
 	c.Policy = name
 	if name == sticky {
-		c.Policy, c.HashBound = routing.PrefixHash, math.MaxFloat64
+		c.Policy, c.Pick.HashBound = routing.PrefixHash, math.MaxFloat64
 	}
 }
 

@@ -97,14 +97,13 @@ func newRouter(c *Cluster, i, boot int, log zerolog.Logger) (*Router, error) {
 		sk = &trueSketch{c: c, index: r.index}
 	}
 	var rngMu sync.Mutex
-	r.picker = &picker{r: r, next: routing.NewPicker(routing.Config{
-		PendingCredit: cfg.PendingCredit, HashBound: cfg.HashBound,
-		Rand: func() uint64 {
-			rngMu.Lock()
-			defer rngMu.Unlock()
-			return rng.Uint64()
-		},
-	}, sk, r.cal)}
+	pick := cfg.Pick
+	pick.Rand = func() uint64 {
+		rngMu.Lock()
+		defer rngMu.Unlock()
+		return rng.Uint64()
+	}
+	r.picker = &picker{r: r, next: routing.NewPicker(pick, sk, r.cal)}
 	var err error
 	r.core, err = proxy.NewCore(proxy.CoreConfig{
 		Store: r.store, Picker: r.picker, Ratios: r.ratios, Index: r.index,

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/hearsay-llm/hearsay/test/bench/table"
+	"github.com/hearsay-llm/hearsay/test/whatif"
 )
 
 // Result is one cell with one seed.
@@ -43,6 +44,7 @@ type Options struct {
 	Match  string   // regular expression that finds a cell by its name; empty: all
 	First  int      // seed; default 1
 	Seeds  int      // per cell; default 3, 1 for Quick
+	Pick   []string // weights of the pick, each "stream_weight=0.3": see whatif.Settings
 	Out    string   // directory of figures; empty: none are written
 	Keep   bool     // what Out holds of other cells stays, and is part of the result
 	Images string   // directory of plots; empty: none
@@ -89,6 +91,9 @@ func Run(t *testing.T, o Options) []Result {
 			if err != nil {
 				t.Fatal(err)
 			}
+			if err := cell.weigh(o.Pick); err != nil {
+				t.Fatal(err)
+			}
 			run := runCell
 			if cell.Bisect {
 				run = findKnee
@@ -116,6 +121,17 @@ func Run(t *testing.T, o Options) []Result {
 		}
 	}
 	return results
+}
+
+// weigh sets weights of the pick.
+func (c *Cell) weigh(settings []string) error {
+	base := whatif.DefaultConfig()
+	base.Routing = c.Pick
+	v, err := whatif.Variants(base, settings)
+	if err == nil {
+		c.Pick = v[0].Routing
+	}
+	return err
 }
 
 // kept is what an earlier run wrote.

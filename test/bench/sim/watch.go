@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"context"
 	"math"
 	"strconv"
@@ -95,6 +96,7 @@ func (p *picker) Pick(c *routing.Choice, req *routing.Request, v *state.View, no
 // of the engines' speeds.
 func (p *picker) compare(c *routing.Choice, truths []Truth) PickTruth {
 	cl := p.r.c
+	stream, stall := cmp.Or(cl.cfg.Pick.StreamWeight, routing.DefaultStreamWeight), cmp.Or(cl.cfg.Pick.StallWeight, routing.DefaultStallWeight)
 	t := PickTruth{Known: true}
 	best, deepest, deepestScore, chosen := math.Inf(1), -1, 0.0, 0.0
 	for i := range c.Candidates {
@@ -103,7 +105,8 @@ func (p *picker) compare(c *routing.Choice, truths []Truth) PickTruth {
 		par := cl.reference.Params(cand.Replica.Slot, Pool)
 		perToken := 1000 / par.RateAt(cand.Terms.Decode)
 		u := float64(max(0, c.PromptTokens-tr.Cached))
-		streams := 0.3 * float64(c.ExpectedOutput) * par.ITLPerStream * (2*cand.Terms.Decode + 1) // routing.Config.StreamWeight
+		b := cand.Terms.Decode
+		streams := (stream*float64(min(c.ExpectedOutput, routing.DefaultStreamTokens))*par.ITLPerStream*(2*b+1) + stall*b*u*perToken) * par.ITL / par.ITLAt(b+1)
 		score := par.Fixed + (float64(tr.Queue)+2*u)*perToken + par.Quadratic*u*float64(c.PromptTokens) + streams
 		best = min(best, score)
 		if i == c.Chosen {
