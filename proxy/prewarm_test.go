@@ -36,12 +36,12 @@ func warmRig(t *testing.T, w wire, n int, log *bytes.Buffer, h ...func(*engine, 
 	return g, g.srv.Prewarm()
 }
 
-// marksOf are the marks of a chat.
-func marksOf(t *testing.T, g *rig, body string) []prefix.Mark {
+// marksOf are the marks of a tenant's chat.
+func marksOf(t *testing.T, g *rig, tenant, body string) []prefix.Mark {
 	t.Helper()
 	r, err := api.Parse(api.Chat, []byte(body))
 	must(t, err)
-	j, err := g.srv.Core().Admit(&Ask{Request: &r, Body: []byte(body)})
+	j, err := g.srv.Core().Admit(&Ask{Request: &r, Body: []byte(body), Tenant: tenant})
 	must(t, err)
 	defer j.Release()
 	return slices.Clone(j.marks)
@@ -50,8 +50,14 @@ func marksOf(t *testing.T, g *rig, body string) []prefix.Mark {
 // shared is the deepest mark of both chats.
 func shared(t *testing.T, g *rig, a, b string) state.HotPrefix {
 	t.Helper()
-	other := marksOf(t, g, b)
-	for _, m := range slices.Backward(marksOf(t, g, a)) {
+	return sharedBy(t, g, "", a, b)
+}
+
+// sharedBy is shared for chats of a tenant.
+func sharedBy(t *testing.T, g *rig, tenant, a, b string) state.HotPrefix {
+	t.Helper()
+	other := marksOf(t, g, tenant, b)
+	for _, m := range slices.Backward(marksOf(t, g, tenant, a)) {
 		if slices.ContainsFunc(other, func(o prefix.Mark) bool { return o.Hash == m.Hash }) {
 			return state.HotPrefix{Mark: m.Hash, Share: 1}
 		}

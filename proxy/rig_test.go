@@ -125,7 +125,11 @@ func newRig(t testing.TB, w wire, handlers []func(e *engine, in *incoming) bool,
 	if _, ok := w.(sim); ok {
 		g.addr = "router:80"
 	}
-	clock := state.NewClock(1, time.Now())
+	boot := state.BootID(1)
+	if n, ok := w.(interface{ boot() state.BootID }); ok {
+		boot = n.boot()
+	}
+	clock := state.NewClock(boot, time.Now())
 	cfg := Config{
 		Debug:     true,
 		Core:      CoreConfig{Picker: inOrder{}, Ratios: prefix.NewRatios(16), Reporter: g.reports},

@@ -42,10 +42,7 @@ func share(rigs []*rig) (stop func()) {
 			}
 			var list []state.Rows
 			for i, g := range rigs {
-				list = append(list, state.Rows{
-					Router: g.store.Self(), Boot: state.BootID(i + 10), Seq: seq, Full: true,
-					Rows: g.store.OwnRows(nil), Backlogs: g.store.OwnBacklogs(nil),
-				})
+				list = append(list, rowsOf(g, i, seq))
 			}
 			time.Sleep(2 * time.Millisecond)
 			for _, g := range rigs {
@@ -56,6 +53,14 @@ func share(rigs []*rig) (stop func()) {
 		}
 	})
 	return func() { close(done); wg.Wait() }
+}
+
+// rowsOf is what router i has, as the others are told.
+func rowsOf(g *rig, i int, seq uint64) state.Rows {
+	return state.Rows{
+		Router: g.store.Self(), Boot: state.BootID(i + 10), Seq: seq, Full: true,
+		Rows: g.store.OwnRows(nil), Backlogs: g.store.OwnBacklogs(nil),
+	}
 }
 
 // K13: a tenant that sends far more than there is room for does not hold up another
