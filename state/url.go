@@ -15,6 +15,9 @@ import (
 // and its address are two. Hosts that look like others are refused: letters beyond
 // ASCII, their encoded form (xn--), numbers that are read as addresses.
 func NormalURL(s string) (string, error) {
+	if i := strings.LastIndexByte(s, '@'); i >= 0 { // what stands before it may be secret
+		return "", fmt.Errorf("the URL of %q has a user, or an @: give only scheme, host and port", s[i+1:])
+	}
 	u, err := url.Parse(strings.TrimSpace(s))
 	if err != nil || u.Hostname() == "" {
 		return "", fmt.Errorf("%q is not a URL such as http://10.0.0.1:8000", s)
@@ -24,7 +27,7 @@ func NormalURL(s string) (string, error) {
 	if port == "" {
 		return "", fmt.Errorf("%q: the scheme must be http or https", s)
 	}
-	if u.User != nil || u.RawQuery != "" || u.ForceQuery || u.Fragment != "" || strings.Trim(u.Path, "/") != "" {
+	if u.RawQuery != "" || u.ForceQuery || u.Fragment != "" || strings.Trim(u.Path, "/") != "" {
 		return "", fmt.Errorf("%q: give only scheme, host and port", s)
 	}
 	if p := u.Port(); p != "" {

@@ -1,6 +1,7 @@
 package state_test
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/hearsay-llm/hearsay/state"
@@ -31,6 +32,15 @@ func TestNormalURL(t *testing.T) {
 	} {
 		if got, err := state.NormalURL(bad); err == nil {
 			t.Errorf("%q is taken for %q", bad, got)
+		}
+	}
+}
+
+// What stands before an @ is told to nobody.
+func TestNormalURLHidesSecrets(t *testing.T) {
+	for _, s := range []string{"http://u:hush@r1", "http://hush@r1", "http://u:hu sh@r1", "x://hush@", "hush@r1:80"} {
+		if _, err := state.NormalURL(s); err == nil || strings.Contains(err.Error(), "hu") {
+			t.Errorf("%q: %v", s, err)
 		}
 	}
 }

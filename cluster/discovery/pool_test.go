@@ -295,6 +295,9 @@ func TestRefusedReplicasAreSaid(t *testing.T) {
 	if len(s.Refused) != 9 {
 		t.Errorf("%d: %+v", len(s.Refused), s.Refused)
 	}
+	if strings.Contains(r.log.String(), "pw@") || strings.Contains(fmt.Sprint(s.Refused), "pw") {
+		t.Errorf("told a password: %s", r.log.String())
+	}
 	if n := strings.Count(r.log.String(), "discovered replica refused"); n != 9 {
 		t.Errorf("%d are said", n)
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/hearsay-llm/hearsay/state"
@@ -135,7 +136,8 @@ func (p *Pool) check(list []Found) (replicas []state.Replica, refused []Refused,
 			err = p.serves(&f)
 		}
 		if err != nil {
-			refused = append(refused, Refused{clip(f.URL), clip(err.Error())})
+			told := f.URL[strings.LastIndexByte(f.URL, '@')+1:] // before it may be secrets
+			refused = append(refused, Refused{clip(told), clip(err.Error())})
 			continue
 		}
 		r := state.Replica{

@@ -116,7 +116,7 @@ func (n *Node) discoveryWarnings(now time.Time) (list []string) {
 			case s.At.IsZero():
 				list = append(list, fmt.Sprintf("%s: %s", at, s.Problem))
 			default:
-				list = append(list, fmt.Sprintf("%s: %s; last good answer %v ago, %d replicas kept", at, s.Problem, now.Sub(s.At).Round(time.Second), s.Replicas))
+				list = append(list, fmt.Sprintf("%s: %s; last good answer %v ago, replicas kept: %d", at, s.Problem, now.Sub(s.At).Round(time.Second), s.Replicas))
 			}
 			for i, r := range s.Refused {
 				if i == maxToldRefused {
