@@ -141,15 +141,15 @@ func (j *Job) learn(r *Result) {
 	if r.Streamed && !a.first.IsZero() {
 		s.TTFT = a.first.Sub(a.began)
 		c.metrics.ttftError.Observe((s.TTFT - j.pick.TTFT).Abs().Seconds())
-		if j.handed() {
-			s.TTFT = 0 // of both legs
+		if j.handed() || a.learned && !far(s.UncachedTokens, a.sample.UncachedTokens, s.PromptTokens) {
+			s.TTFT = 0 // of both legs, or told already
 		}
 		if n := u.Output; r.HasUsage && n > 1 && r.Last.After(a.first) {
 			s.ITL = r.Last.Sub(a.first) / time.Duration(n-1)
 			s.ITLBatch = s.Decode + 1
 			c.metrics.tpot.WithLabelValues(pool).Observe(s.ITL.Seconds())
 		}
-		if c.cal != nil {
+		if c.cal != nil && (!a.learned || s.TTFT > 0 || s.ITL > 0) {
 			c.cal.Observe(s)
 		}
 	}
@@ -157,6 +157,24 @@ func (j *Job) learn(r *Result) {
 		c.cal.ObserveOutput(pool, j.req.MaxTokens, u.Output)
 	}
 }
+
+// learnFirst tells calibration the time to the first token as soon as it is known, where
+// what the engine reports at the answer's end will change little of it: next to nothing
+// of the prompt was expected in its cache. A replica that has become slow is slow to end
+// its answers too.
+func (j *Job) learnFirst() {
+	c, a := j.core, &j.now
+	if c.cal == nil || !j.prompt || j.partial || j.handed() || far(0, j.pick.MatchedTokens, j.pick.PromptTokens) {
+		return
+	}
+	a.learned = true
+	s := a.sample
+	s.TTFT = a.first.Sub(a.began)
+	c.cal.Observe(s)
+}
+
+// far reports whether two counts of a prompt's tokens differ by more than a tenth of it.
+func far(a, b, prompt int) bool { return 10*max(a-b, b-a) > prompt }
 
 // Release gives the job's buffers back. An attempt that has not ended is ended as
 // aborted.

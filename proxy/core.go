@@ -224,6 +224,7 @@ type attempt struct {
 	began     time.Time
 	first     time.Time
 	nth       uint64 // its place among the picks remembered
+	learned   bool   // its time to first token was told to calibration
 }
 
 // Admit finds the pool that serves a request and makes its prefix marks. Errors

@@ -150,5 +150,6 @@ func (j *Job) First() {
 	if a.placement != nil {
 		a.placement.First(a.first)
 	}
+	j.learnFirst()
 	j.core.pump(j.queue)
 }

@@ -45,7 +45,11 @@ func (l *lessons) Observe(s routing.Sample) bool {
 	if !l.cal.Observe(s) {
 		return false
 	}
-	l.tell(state.Lesson{Kind: state.LessonSpeed, Subject: string(s.Replica), Pool: s.Pool, Values: []float32{
+	about := string(s.Replica)
+	if s.TTFT <= 0 {
+		about += " tokens" // told apart: neither keeps the other from being told
+	}
+	l.tell(about, state.Lesson{Kind: state.LessonSpeed, Subject: string(s.Replica), Pool: s.Pool, Values: []float32{
 		float32(s.PromptTokens), float32(s.UncachedTokens), float32(s.QueueTokens), float32(s.Decode),
 		millis(s.TTFT), millis(s.ITL), float32(s.ITLBatch),
 	}})
@@ -55,23 +59,23 @@ func (l *lessons) Observe(s routing.Sample) bool {
 // ObserveOutput takes the length of a finished answer.
 func (l *lessons) ObserveOutput(pool string, maxTokens, output int) {
 	l.cal.ObserveOutput(pool, maxTokens, output)
-	l.tell(state.Lesson{Kind: state.LessonOutput, Subject: pool, Values: []float32{float32(maxTokens), float32(output)}})
+	l.tell(pool, state.Lesson{Kind: state.LessonOutput, Subject: pool, Values: []float32{float32(maxTokens), float32(output)}})
 }
 
 // Counted takes the tokens an engine made of a prompt, which its ratio knows.
 func (l *lessons) Counted(model string, m prefix.Mark, tokens int) {
-	l.tell(state.Lesson{Kind: state.LessonTokens, Subject: model, Values: []float32{
+	l.tell(model, state.Lesson{Kind: state.LessonTokens, Subject: model, Values: []float32{
 		float32(m.ASCII), float32(m.Wide), float32(m.Exact), float32(tokens),
 	}})
 }
 
-// tell keeps a lesson for the others, unless one about its subject was just told.
-func (l *lessons) tell(x state.Lesson) {
+// tell keeps a lesson for the others, unless one of its kind about the same was just told.
+func (l *lessons) tell(about string, x state.Lesson) {
 	if l.muted {
 		return
 	}
 	now := time.Now()
-	key := string(rune(x.Kind)) + x.Subject
+	key := string(rune(x.Kind)) + about
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(l.out) >= maxLessons || now.Before(l.told[key]) {

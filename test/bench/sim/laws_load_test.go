@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"math"
 	"testing"
 
 	"github.com/hearsay-llm/hearsay/routing"
@@ -84,11 +85,14 @@ func TestSpeedsAreLearned(t *testing.T) {
 	t.Parallel()
 	for _, speed := range []float64{1. / 3, 3} {
 		r := lawCell(t, "learn", "learn", slowed+200, Config{Speed: speed, Rate: 10 * speed}, driveLearn)
-		if x := r.Extra["err_25"]; x < 0.3 {
+		if x := r.Extra["err_5"]; x < 0.3 {
 			t.Errorf("%.2gx as fast: the first predictions are off by %.2f: nothing had to be learned", speed, x)
 		}
 		if x := r.Extra["err_400"]; x > 0.15 {
 			t.Errorf("%.2gx as fast: predictions are off by %.2f after 200 requests", speed, x)
+		}
+		if x := r.Extra["slow_by"]; math.Abs(x-slowBy) > 0.15*slowBy {
+			t.Errorf("%.2gx as fast: 100 requests after a replica became %d times as slow it is taken for %.2f times", speed, slowBy, x)
 		}
 	}
 }
