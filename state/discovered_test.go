@@ -69,3 +69,40 @@ func TestLeavingReplicaDrains(t *testing.T) {
 		t.Errorf("%d ranks", n)
 	}
 }
+
+// A replica that discovery lists no more is as another list has it: the static one, or
+// that of another pool, which it was moved to. Nobody else having it, it drains.
+func TestListedNoMoreLosesToOthers(t *testing.T) {
+	s, _ := newClockedStore(0)
+	s.SetPools([]state.PoolSpec{{Name: "a", Model: "a"}, {Name: "b", Model: "b"}})
+	s.SetReplicas(state.SourceStatic, "a", []state.Replica{{ID: "h:1", URL: "http://h:1"}, {ID: "h:4", URL: "http://h:4"}})
+	s.SetReplicas(state.SourceDiscovery, "b", []state.Replica{{ID: "h:2", URL: "http://h:2"}})
+	no := state.ListedNoMore
+	s.SetReplicas(state.SourceDiscovery, "a", []state.Replica{
+		{ID: "h:1", URL: "http://h:1", Leaving: no}, {ID: "h:2", URL: "http://h:2", Leaving: no}, {ID: "h:3", URL: "http://h:3", Leaving: no},
+		{ID: "uid", URL: "http://h:4", Leaving: no},
+	})
+	wantListed(t, s, "a h:1", "a h:3 draining: "+no, "a h:4", "b h:2")
+	s.SetReplicas(state.SourceDiscovery, "a", []state.Replica{{ID: "h:1", URL: "http://h:1", Leaving: "its file says drain"}})
+	wantListed(t, s, "a h:1 draining: its file says drain", "a h:4", "b h:2")
+}
+
+// A pool that the configuration has no more keeps no replica from another, whatever is
+// still found or committed for it.
+func TestPoolThatIsGoneHasNoReplicas(t *testing.T) {
+	s, _ := newClockedStore(0)
+	old := []state.PoolSpec{{Name: "old", Model: "m"}}
+	s.SetPools(old)
+	s.SetReplicas(state.SourceDiscovery, "old", []state.Replica{{ID: "h:1", URL: "http://h:1"}})
+	f := state.NewFacts()
+	f.Index = 1
+	f.Replicas["h:2"] = state.Replica{ID: "h:2", Pool: "old", URL: "http://h:2"}
+	s.SetFacts(f)
+	wantListed(t, s, "old h:1", "old h:2")
+	s.SetPools([]state.PoolSpec{{Name: "new", Model: "m"}})
+	s.SetReplicas(state.SourceStatic, "new", []state.Replica{{ID: "h:1", URL: "http://h:1"}, {ID: "h:2", URL: "http://h:2"}})
+	wantListed(t, s, "new h:1", "new h:2")
+	s.SetPools(old)
+	s.SetReplicas(state.SourceStatic, "new", nil)
+	wantListed(t, s, "old h:1", "old h:2")
+}

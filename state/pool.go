@@ -216,6 +216,10 @@ type Replica struct {
 	Ranks int
 }
 
+// ListedNoMore is Leaving of a replica that discovery lists no more and keeps for a
+// while. Any other list that has it wins over that one.
+const ListedNoMore = "discovery lists it no more"
+
 // Process is the id of the process that a replica is, or is a rank of: what
 // discovery, the facts and operators name.
 func (r *Replica) Process() ReplicaID {

@@ -60,15 +60,21 @@ func (s *Store) relist() {
 			if k.source != source {
 				continue
 			}
+			if source != SourceStatic && !s.hasPool(k.pool) {
+				continue // what finds replicas outlives its pool
+			}
 			for _, r := range s.listed[k] {
 				r.Source, r.Pool = source, k.pool
-				want[r.ID] = r
+				if _, other := want[r.ID]; !other || r.Leaving != ListedNoMore {
+					want[r.ID] = r
+				}
 			}
 		}
 	}
 	for id, r := range s.facts.Replicas {
-		r.ID, r.Source = id, SourceCommitted
-		want[id] = r
+		if r.ID, r.Source = id, SourceCommitted; s.hasPool(r.Pool) {
+			want[id] = r
+		}
 	}
 	oneOfEach(want)
 	want = expandRanks(s.pools, want)
@@ -98,10 +104,19 @@ func (s *Store) relist() {
 	}
 }
 
+// hasPool reports whether the configuration has a pool: what is listed for one that it
+// has no more keeps no replica from another. The caller holds mu.
+func (s *Store) hasPool(name string) bool {
+	return slices.ContainsFunc(s.pools, func(p PoolSpec) bool { return p.Name == name })
+}
+
 // oneOfEach takes out what is listed under a second id at one URL: an address is one
 // replica. Who was told of last stays: the facts, then discovery.
 func oneOfEach(list map[ReplicaID]Replica) {
 	rank := func(r Replica) int {
+		if r.Leaving == ListedNoMore {
+			return -1 // whoever lists it still is right
+		}
 		n := map[Source]int{SourceStatic: 0, SourceDiscovery: 2, SourceCommitted: 4}[r.Source]
 		if r.Leaving == "" {
 			n++

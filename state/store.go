@@ -139,7 +139,8 @@ func (s *Store) SetPools(specs []PoolSpec) {
 
 // SetReplicas replaces what one source lists for one pool. Committed replicas
 // come with the facts instead. The same replica listed twice is one replica; the
-// committed facts win over discovery, and discovery over static lists.
+// committed facts win over discovery, and discovery over static lists, but for a
+// replica that it has ListedNoMore. Pools that SetPools did not name have none found.
 func (s *Store) SetReplicas(source Source, pool string, list []Replica) {
 	s.change(func() {
 		k := listKey{source, pool}

@@ -89,25 +89,38 @@ func (f *File) look() (x Snapshot, ok bool) {
 	return f.last, true
 }
 
-// readFile reads a file of bounded size; the result is not nil.
+// readFile reads a file of bounded size; the result is not nil. Anything else that has
+// the name is not opened: a pipe would keep the reader for as long as nobody writes.
 func readFile(path string) ([]byte, error) {
+	at, err := os.Stat(path)
+	if err != nil {
+		return nil, unread(err)
+	}
+	if !at.Mode().IsRegular() {
+		return nil, errors.New("can't be read: it is no regular file")
+	}
 	r, err := os.Open(path)
 	if err != nil {
-		var at *fs.PathError
-		if errors.As(err, &at) {
-			err = at.Err
-		}
-		return nil, fmt.Errorf("can't be read: %w", err)
+		return nil, unread(err)
 	}
 	defer func() { _ = r.Close() }()
 	b, err := io.ReadAll(io.LimitReader(r, maxFile+1))
 	switch {
 	case err != nil:
-		return nil, fmt.Errorf("can't be read: %w", err)
+		return nil, unread(err)
 	case len(b) > maxFile:
 		return nil, fmt.Errorf("is larger than %d bytes", maxFile)
 	}
 	return append([]byte{}, b...), nil
+}
+
+// unread says why a file can't be read, without its path.
+func unread(err error) error {
+	var at *fs.PathError
+	if errors.As(err, &at) {
+		err = at.Err
+	}
+	return fmt.Errorf("can't be read: %w", err)
 }
 
 // fileEntry is one replica in a file: its URL alone, or keys.

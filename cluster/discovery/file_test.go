@@ -216,6 +216,27 @@ func TestConfigMapIsSwapped(t *testing.T) {
 	})
 }
 
+// A device or a pipe is not opened: a pipe that nobody writes would hold the reader, and
+// the router when it stops. A device stands for both here, since it can't hang a test.
+func TestFileThatIsNone(t *testing.T) {
+	watching(t, func(t *testing.T, w *watched) {
+		if err := os.Remove(w.path); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Symlink(os.DevNull, w.path); err != nil {
+			t.Fatal(err)
+		}
+		w.want(looked, "can't be read: it is no regular file")
+		if err := os.Remove(w.path); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Mkdir(w.path, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		w.want(looked, "can't be read: it is no regular file")
+	})
+}
+
 func TestFileTooLarge(t *testing.T) {
 	watching(t, func(_ *testing.T, w *watched) {
 		w.write("# " + strings.Repeat("x", 1<<20) + "\n[http://b:1]")

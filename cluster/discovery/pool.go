@@ -204,7 +204,7 @@ func (p *Pool) merge(now time.Time) (changed bool) {
 		case m.absent.IsZero():
 			m.absent = now
 			if m.replica.Leaving == "" {
-				m.replica.Leaving = noMore
+				m.replica.Leaving = state.ListedNoMore
 				p.tell("left", &m.replica, "replica drains")
 			}
 			changed = true
@@ -212,9 +212,6 @@ func (p *Pool) merge(now time.Time) (changed bool) {
 	}
 	return changed
 }
-
-// noMore is why a replica drains that no source lists.
-const noMore = "discovery lists it no more"
 
 // age removes what has been absent for long enough. The caller holds mu.
 func (p *Pool) age(now time.Time, changed *bool) (next time.Duration) {

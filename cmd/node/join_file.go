@@ -43,7 +43,14 @@ func (n *Node) moreToJoin() func() []string {
 }
 
 func readJoinFile(path string) (list []string, err error) {
-	b, err := os.ReadFile(path)
+	info, err := os.Stat(path)
+	if err == nil && !info.Mode().IsRegular() {
+		return nil, errors.New("it is no regular file") // a pipe would hold the reader
+	}
+	var b []byte
+	if err == nil {
+		b, err = os.ReadFile(path)
+	}
 	var at *fs.PathError
 	if errors.As(err, &at) {
 		return nil, at.Err
