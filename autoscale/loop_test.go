@@ -276,7 +276,7 @@ func TestReplicasThatAreNotTheActuatorsStay(t *testing.T) {
 	w := newWorld(t, spec())
 	var list []state.Replica
 	for i := range 3 {
-		list = append(list, state.Replica{ID: state.ReplicaID(fmt.Sprint("static", i)), Role: state.RoleBoth, URL: "http://x"})
+		list = append(list, state.Replica{ID: state.ReplicaID(fmt.Sprint("static", i)), Role: state.RoleBoth, URL: fmt.Sprintf("http://x%d:1", i)})
 	}
 	w.store.SetReplicas(state.SourceStatic, "chat", list)
 	if err := w.run(20 * time.Minute); err != nil {
@@ -309,7 +309,7 @@ func TestTargetBelowTheReplicasOfTheFileSaysWhose(t *testing.T) {
 	w := newWorld(t, spec())
 	list := make([]state.Replica, 3)
 	for i := range list {
-		list[i] = state.Replica{ID: state.ReplicaID(fmt.Sprint("static", i)), Role: state.RoleBoth, URL: "http://x"}
+		list[i] = state.Replica{ID: state.ReplicaID(fmt.Sprint("static", i)), Role: state.RoleBoth, URL: fmt.Sprintf("http://x%d:1", i)}
 	}
 	w.store.SetReplicas(state.SourceStatic, "chat", list)
 	w.facts = w.facts.Clone()

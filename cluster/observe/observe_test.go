@@ -320,7 +320,7 @@ func TestRanksAreReadTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := store("r1", 1)
 		s.SetReplicas(state.SourceStatic, "chat", []state.Replica{
-			{ID: "a#0", URL: "http://a:1"}, {ID: "a#1", URL: "http://a:1", Rank: 1}, {ID: "b", URL: "http://b:1"},
+			{ID: "a", URL: "http://a:1", Ranks: 2}, {ID: "b", URL: "http://b:1"},
 		})
 		e := newEngines()
 		e.next["a#1"] = state.Reading{Replica: "a#1", OK: true, Running: 5, Waiting: 1}
