@@ -24,14 +24,14 @@ type peer struct {
 
 func (w peer) boot() state.BootID { return w.number }
 
-// stays picks as inOrder does, and none that drains.
+// stays picks as inOrder does, but none that drains or prefills.
 type stays struct{ inOrder }
 
 func (p stays) Pick(c *routing.Choice, req *routing.Request, v *state.View, now time.Time) error {
 	r := *req
 	r.Exclude = slices.Clone(req.Exclude)
 	for _, x := range req.Pool.Replicas {
-		if x.Draining {
+		if x.Draining || x.Load().Prefill > 0 {
 			r.Exclude = append(r.Exclude, x.ID)
 		}
 	}
@@ -39,20 +39,20 @@ func (p stays) Pick(c *routing.Choice, req *routing.Request, v *state.View, now 
 }
 
 // crew is several routers before one pool: e1 has served two hot prefixes, of which all
-// keep prompts, and e2 is empty.
+// keep prompts, and e2 and e3 are empty.
 type crew struct {
 	rigs  []*rig
 	loops []*Prewarm // of rigs
 
 	mu   sync.Mutex
-	came []time.Time // guarded by mu: prompts at e2
+	came []time.Time // guarded by mu: prompts at e2 and e3
 }
 
-// newCrew returns n routers; e2 takes that long for a prompt.
+// newCrew returns n routers; e2 and e3 take that long for a prompt.
 func newCrew(t *testing.T, w sim, n int, took time.Duration) *crew {
 	t.Helper()
 	c := &crew{}
-	second := func(e *engine, in *incoming) bool {
+	empty := func(e *engine, in *incoming) bool {
 		c.mu.Lock()
 		c.came = append(c.came, time.Now())
 		c.mu.Unlock()
@@ -62,7 +62,7 @@ func newCrew(t *testing.T, w sim, n int, took time.Duration) *crew {
 	for i := range n {
 		var h []func(*engine, *incoming) bool
 		if i == 0 {
-			h = handlers(says(jsonAnswer(200, good)), second)
+			h = handlers(says(jsonAnswer(200, good)), empty, empty)
 		}
 		sk := &lateSketch{}
 		g := newRig(t, peer{named{w, fmt.Sprint("router", i)}, state.BootID(i + 10)}, h, func(cfg *Config, spec *poolSpec) {
@@ -124,8 +124,9 @@ func gossip(rigs []*rig, delay time.Duration) (stop func()) {
 					}
 				})
 				if seq%10 == 1 {
-					g.readBy("router0", "e1")
-					g.readBy("router0", "e2")
+					for _, x := range g.store.View().Pools[0].Replicas {
+						g.readBy("router0", x.ID)
+					}
 				}
 			}
 		}

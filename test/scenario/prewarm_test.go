@@ -44,15 +44,22 @@ func inWarmPool(t *testing.T, cfg harness.BubbleConfig, f func(t *testing.T, b *
 }
 
 // hotTraffic sends n requests behind one of two prefixes, at both routers in turn.
-func hotTraffic(t *testing.T, b *harness.Bubble, n int, every time.Duration, output int) (list []*harness.Reply) {
+func hotTraffic(t *testing.T, b *harness.Bubble, n int, every time.Duration, output int) []*harness.Reply {
+	t.Helper()
+	return paced(t, n, every, func(i int) *harness.Reply {
+		return b.Chat(i%len(b.Routers()), streamed(chat(words(fmt.Sprint("handbook", i/2%2), 4000), fmt.Sprint("Question ", i, " of ", n), output)))
+	})
+}
+
+// paced sends n requests, one every so often; all must be served.
+func paced(t *testing.T, n int, every time.Duration, send func(i int) *harness.Reply) (list []*harness.Reply) {
 	t.Helper()
 	var mu sync.Mutex
 	var wg sync.WaitGroup
 	for i := range n {
 		time.Sleep(every)
 		wg.Go(func() {
-			c := streamed(chat(words(fmt.Sprint("handbook", i/2%2), 4000), fmt.Sprint("Question ", i, " of ", n), output))
-			r := b.Chat(i%len(b.Routers()), c)
+			r := send(i)
 			mu.Lock()
 			defer mu.Unlock()
 			if list = append(list, r); !r.OK() {
@@ -151,11 +158,14 @@ func TestRestartedReplicaIsWarmed(t *testing.T) {
 		hotTraffic(t, b, 30, 100*time.Millisecond, 20)
 		back := time.Now()
 		e.Start()
-		hotTraffic(t, b, 80, 60*time.Millisecond, 40)
+		hotTraffic(t, b, 120, 60*time.Millisecond, 80)
 		warm, clients := requestsAt(e, back)
 		t.Logf("%d prompts warmed it, %d clients came", len(warm), len(clients))
 		if len(warm) != 2 {
 			t.Errorf("%d prompts warmed it, want one for each prefix", len(warm))
+		}
+		if len(clients) == 0 {
+			t.Error("no client came")
 		}
 		for _, r := range clients {
 			if len(warm) > 0 && r.Arrival.Before(warm[len(warm)-1].FirstToken) {
@@ -252,9 +262,26 @@ func TestDrainingReplicaHandsOver(t *testing.T) {
 func handsOver(t *testing.T, b *harness.Bubble) {
 	hotTraffic(t, b, 60, 500*time.Millisecond, 5) // too little for a second holder
 	victim, other, want := alone(t, b)
+	var told []func() []console.Event
+	for _, r := range b.Routers() {
+		told = append(told, r.Follow(console.KindPrewarm))
+	}
 	drained := drain(t, b, victim)
 	time.Sleep(3 * time.Second)
 	warm, _ := requestsAt(other, drained)
+	var events []console.Event
+	for _, stop := range told {
+		events = append(events, stop()...)
+	}
+	if len(events) != len(warm) {
+		t.Errorf("%d prompts came, %d are told: %+v", len(warm), len(events), events)
+	}
+	for _, e := range events {
+		if e.Kind != console.KindPrewarm || e.Pool != harness.Pool || e.Replica != string(other.ID) || e.From != string(victim.ID) ||
+			e.Outcome != "served" || e.PromptTokens < 3000 || e.At.Before(drained) || strings.Contains(fmt.Sprint(e), "handbook") {
+			t.Errorf("told: %+v", e)
+		}
+	}
 	again, _ := requestsAt(victim, drained)
 	t.Logf("%d of 2 prefixes were at the victim alone", want)
 	if len(warm) != want || len(again) != 0 {
