@@ -17,12 +17,16 @@ const together = 200 * time.Millisecond
 
 // hangups is who takes SIGHUP instead of being stopped by it: a router, which reads its
 // configuration again.
-type hangups struct{ to atomic.Pointer[chan struct{}] }
+type hangups struct {
+	to      atomic.Pointer[chan struct{}]
+	signals chan<- os.Signal
+}
 
 type hangupKey struct{}
 
-// onHangup gives a channel that is told of every SIGHUP from now on; nil where ctx is
-// not of untilSignal. Several that come before it is read are one.
+// onHangup gives a channel that is told of every SIGHUP from now on, also where it was
+// ignored from the start (nohup): it ends nothing any more. nil where ctx is not of
+// untilSignal. Several that come before it is read are one.
 func onHangup(ctx context.Context) <-chan struct{} {
 	h, ok := ctx.Value(hangupKey{}).(*hangups)
 	if !ok {
@@ -30,6 +34,7 @@ func onHangup(ctx context.Context) <-chan struct{} {
 	}
 	c := make(chan struct{}, 1)
 	h.to.Store(&c)
+	signal.Notify(h.signals, syscall.SIGHUP)
 	return c
 }
 
@@ -51,11 +56,11 @@ func (h *hangups) tell() bool {
 // left to the system, for a process that a shell has started in the background would
 // ignore it. A terminal that closes sends SIGHUP more than once, and service managers
 // send it behind SIGTERM: it never counts as a second one. One that was ignored from the
-// start (nohup) stays so.
+// start (nohup) stays so while nobody takes it.
 func untilSignal(exit func(code int)) (ctx context.Context, stop func()) {
-	h := &hangups{}
-	ctx, cancel := context.WithCancel(context.WithValue(context.Background(), hangupKey{}, h))
 	signals := make(chan os.Signal, 4)
+	h := &hangups{signals: signals}
+	ctx, cancel := context.WithCancel(context.WithValue(context.Background(), hangupKey{}, h))
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 	if !signal.Ignored(syscall.SIGHUP) {
 		signal.Notify(signals, syscall.SIGHUP)
