@@ -79,7 +79,9 @@ func TestListedNoMoreLosesToOthers(t *testing.T) {
 	s.SetReplicas(state.SourceDiscovery, "b", []state.Replica{{ID: "h:2", URL: "http://h:2"}})
 	no := state.ListedNoMore
 	s.SetReplicas(state.SourceDiscovery, "a", []state.Replica{
-		{ID: "h:1", URL: "http://h:1", Leaving: no}, {ID: "h:2", URL: "http://h:2", Leaving: no}, {ID: "h:3", URL: "http://h:3", Leaving: no},
+		{ID: "h:1", URL: "http://h:1", Leaving: no},
+		{ID: "h:2", URL: "http://h:2", Leaving: no},
+		{ID: "h:3", URL: "http://h:3", Leaving: no},
 		{ID: "uid", URL: "http://h:4", Leaving: no},
 	})
 	wantListed(t, s, "a h:1", "a h:3 draining: "+no, "a h:4", "b h:2")
