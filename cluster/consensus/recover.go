@@ -34,6 +34,9 @@ type Recovered struct {
 
 // LastFacts are the facts that a router which does not run knew last, or nil.
 func LastFacts(dir string) (*state.Facts, error) {
+	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
 	d, err := openDir(dir, segmentSize, hclog.NewNullLogger())
 	if err != nil {
 		return nil, err

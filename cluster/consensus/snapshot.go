@@ -47,7 +47,7 @@ func DecodeSaved(b []byte) (*state.Facts, error) {
 	}
 	var w wireSaved
 	if err := json.Unmarshal(b, &w); err != nil {
-		return nil, fmt.Errorf("read snapshot: %w", err)
+		return nil, errors.New("read snapshot: this is no snapshot that hearsay has saved, or only a part of one")
 	}
 	switch {
 	case w.Format != savedFormat || w.Facts == nil:

@@ -41,9 +41,12 @@ func TestSavedSnapshotIsReadOrRefused(t *testing.T) {
 		"a later one":   bytes.Replace(b, []byte(`"v": 1`), []byte(`"v": 9`), 1),
 		"of no cluster": bytes.Replace(b, []byte(`"c1"`), []byte(`""`), 1),
 		"empty":         nil,
+		"another kind":  []byte(`{"format":"hearsay-snapshot","v":1,"facts":[]}`),
 	} {
 		if _, err := DecodeSaved(bad); err == nil {
 			t.Errorf("%s is taken", what)
+		} else if strings.Contains(err.Error(), "JSON") || strings.Contains(err.Error(), "Go ") {
+			t.Errorf("%s: %v", what, err)
 		}
 	}
 }

@@ -31,11 +31,19 @@ func TestSnapshotIsSavedAndRestored(t *testing.T) {
 	foreign := writeTemp(t, "foreign.json", strings.Replace(string(b), f.ClusterID, "another-one", 1))
 	call(t, "snapshot", "restore", foreign).wants(t, 1, "of cluster another-one", "--force")
 	call(t, "snapshot", "restore", foreign, "--force").wants(t, 0, "restored")
-	call(t, "snapshot", "restore", writeTemp(t, "half.json", string(b[:len(b)/2]))).wants(t, 1, "read snapshot")
+	call(t, "snapshot", "restore", writeTemp(t, "half.json", string(b[:len(b)/2]))).wants(t, 1, "read snapshot", "only a part of one")
+	call(t, "snapshot", "restore", writeTemp(t, "long.json", strings.Repeat(" ", 80<<20))).wants(t, 1, "the snapshot is larger than ", " MiB")
 	call(t, "snapshot", "restore", file+".none").wants(t, 1, "no such file")
 	call(t, "snapshot", "save", filepath.Join(file, "no", "dir")).wants(t, 1)
 	call(t, "snapshot", "save").wants(t, 2)
 	call(t, "snapshot", "save", file, "--data-dir", file+".none").wants(t, 1, "no such file")
+	empty := t.TempDir() // no router's, by mistake
+	call(t, "snapshot", "save", file, "--data-dir", empty).wants(t, 1, empty+" holds no committed facts")
+	call(t, "snapshot", "restore", file, "--data-dir", empty).wants(t, 1, empty+" is no router's data directory", "--force")
+	if _, err := os.Stat(filepath.Join(empty, "raft")); err == nil {
+		t.Error("a directory raft was made")
+	}
+	call(t, "snapshot", "restore", file, "--data-dir", empty, "--force").wants(t, 0, "the only voter of cluster "+f.ClusterID)
 }
 
 func TestReloadSaysWhatItTook(t *testing.T) {

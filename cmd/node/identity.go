@@ -14,10 +14,13 @@ import (
 	"github.com/hearsay-llm/hearsay/state"
 )
 
+// nodeIDFile holds a node's id in its data directory.
+const nodeIDFile = "node-id"
+
 // loadID reads the node's stable id from its data directory, or makes one there.
 // An empty disk is a new id.
 func loadID(dir string) (state.RouterID, error) {
-	path := filepath.Join(dir, "node-id")
+	path := filepath.Join(dir, nodeIDFile)
 	b, err := os.ReadFile(path)
 	if err == nil {
 		id := strings.TrimSpace(string(b))

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"time"
@@ -73,6 +74,9 @@ func RestoreDir(dataDir string, snapshot []byte, force bool) (string, error) {
 		return "", err
 	}
 	defer release()
+	if _, err := os.Stat(filepath.Join(dataDir, nodeIDFile)); errors.Is(err, fs.ErrNotExist) && !force { // a wrong path would be made a router's
+		return "", fmt.Errorf("%s is no router's data directory: give --force to make it one", dataDir)
+	}
 	id, err := loadID(dataDir)
 	if err != nil {
 		return "", err

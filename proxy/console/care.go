@@ -2,6 +2,7 @@ package console
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -86,6 +87,11 @@ func (s *Server) saveSnapshot(w http.ResponseWriter, r *http.Request) {
 
 func (s *Server) restoreSnapshot(w http.ResponseWriter, r *http.Request) {
 	b, err := io.ReadAll(r.Body)
+	var tooLong *http.MaxBytesError
+	if errors.As(err, &tooLong) {
+		fail(w, http.StatusBadRequest, "bad_request", fmt.Sprintf("the snapshot is larger than %d MiB", tooLong.Limit>>20))
+		return
+	}
 	if err != nil {
 		fail(w, http.StatusBadRequest, "bad_request", "the snapshot did not come whole: "+err.Error())
 		return
