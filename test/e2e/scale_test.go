@@ -36,6 +36,7 @@ func TestLeaderKilledThenScale(t *testing.T) {
 	joined(t, p.Routers)
 	setTarget(t, p.Routers[0], "chat", 2)
 	ready(t, p.Routers, 2)
+	done(t, p.Routers) // an outcome that the old leader did not commit is superseded
 
 	voters(t, p.Routers, 3)
 
