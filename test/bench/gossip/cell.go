@@ -21,11 +21,10 @@ type cell struct {
 	AllPairs          int     // 0: the default
 	Set               string  // what it is for
 
-	span   time.Duration // measured; 0: by the number of routers
-	starts int           // measured one after the other
-	real   bool
-	plain  bool          // without measuring delays
-	told   chan struct{} // gets something for each reading and op that was news; nil: nobody waits
+	span  time.Duration // measured; 0: by the number of routers
+	real  bool
+	plain bool          // without measuring delays
+	told  chan struct{} // gets something for each reading and op that was news; nil: nobody waits
 }
 
 // parseCell reads routers:replicas:rate[:links[:all pairs up to]].
@@ -84,7 +83,7 @@ func (c *cell) measure(t *testing.T) (f figures, err error) {
 	}
 	began := time.Now()
 	if c.real {
-		f, err = c.mean(func() (figures, error) { return c.run(loopback()) })
+		f, err = c.run(loopback())
 	} else {
 		t.Run(c.String(), func(t *testing.T) {
 			synctest.Test(t, func(*testing.T) {
@@ -93,40 +92,39 @@ func (c *cell) measure(t *testing.T) (f figures, err error) {
 			})
 		})
 	}
-	f.Took = time.Since(began).Seconds()
+	f.Took, f.Starts = time.Since(began).Seconds(), 1
 	return f, err
 }
 
-// mean averages what several clusters use. Whether clocks of routers that share
-// processors go off together, and so share a wake-up, is settled for long when they
-// start: the same cell's CPU differs by a tenth from start to start.
-func (c *cell) mean(one func() (figures, error)) (sum figures, err error) {
-	w := 1 / float64(max(1, c.starts))
-	for range max(1, c.starts) {
-		f, err := one()
-		if err != nil {
-			return f, err
-		}
-		was := sum
-		sum = f // quantiles and the most are of the last
-		sum.Sent = was.Sent
-		sum.Sent.add(f.Sent, w)
-		for _, x := range []struct {
-			to        *float64
-			had, more float64
-		}{
-			{&sum.CPU, was.CPU, f.CPU},
-			{&sum.Requests, was.Requests, f.Requests},
-			{&sum.ReadingsTaken, was.ReadingsTaken, f.ReadingsTaken},
-			{&sum.Streams, was.Streams, f.Streams},
-			{&sum.Heap, was.Heap, f.Heap},
-			{&sum.Stack, was.Stack, f.Stack},
-		} {
-			*x.to = x.had + w*x.more
-		}
-		sum.Dropped += was.Dropped
+// add makes f the mean of its starts and one more: rates, and the worst of the
+// quantiles. Whether clocks of routers that share processors go off together, and so
+// share a wake-up, is settled for long when they start: the same cell's CPU differs
+// by a tenth from start to start.
+func (f *figures) add(one *figures) {
+	n := float64(f.Starts)
+	had := *f
+	f.Sent = sent{}
+	f.Sent.add(had.Sent, n/(n+1))
+	f.Sent.add(one.Sent, 1/(n+1))
+	for _, x := range []struct {
+		to   *float64
+		more float64
+	}{
+		{&f.CPU, one.CPU},
+		{&f.Requests, one.Requests},
+		{&f.ReadingsTaken, one.ReadingsTaken},
+		{&f.Streams, one.Streams},
+		{&f.Heap, one.Heap},
+		{&f.Stack, one.Stack},
+	} {
+		*x.to = (n*(*x.to) + x.more) / (n + 1)
 	}
-	return sum, nil
+	f.RowsP50, f.RowsP99 = max(had.RowsP50, one.RowsP50), max(had.RowsP99, one.RowsP99)
+	f.OpsP50, f.OpsP99 = max(had.OpsP50, one.OpsP50), max(had.OpsP99, one.OpsP99)
+	f.MostOut = max(had.MostOut, one.MostOut)
+	f.Dropped += one.Dropped
+	f.Took += one.Took
+	f.Starts++
 }
 
 // enough is a span in which so much is sent that chance matters little, and not
@@ -219,7 +217,8 @@ type figures struct {
 	cell             `json:"cell"`
 	Seconds          float64 // measured
 	Real             bool
-	Took             float64 // wall-clock seconds of the whole cell
+	Starts           int     // clusters started
+	Took             float64 // wall-clock seconds of all starts
 	Requests         float64
 	ReadingsTaken    float64
 	Streams          float64 // per router

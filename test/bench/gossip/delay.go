@@ -95,7 +95,11 @@ func (s *watchedStore) ApplyRows(m state.Rows) bool {
 		s.seen[m.Router] = seen
 	}
 	now := time.Now()
-	for _, row := range m.Rows {
+	rows := m.Rows
+	if m.Full {
+		rows = append(slices.Clone(rows), unnamed(seen, rows)...)
+	}
+	for _, row := range rows {
 		since, n := from.history.covered(row.Replica, row.Load, seen[row.Replica])
 		if !since.IsZero() {
 			s.d.add(&s.d.rows, now.Sub(since))
@@ -103,6 +107,16 @@ func (s *watchedStore) ApplyRows(m state.Rows) bool {
 		seen[row.Replica] = n
 	}
 	return news
+}
+
+// unnamed are the rows that a full message tells by leaving them out: without load.
+func unnamed(seen map[state.ReplicaID]int, rows []state.Row) (list []state.Row) {
+	for id := range seen {
+		if !slices.ContainsFunc(rows, func(r state.Row) bool { return r.Replica == id }) {
+			list = append(list, state.Row{Replica: id})
+		}
+	}
+	return list
 }
 
 // watchedIndex notes how late ops are.

@@ -2,7 +2,13 @@ package main
 
 import (
 	"math"
+	"slices"
 	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/hearsay-llm/hearsay/cluster/gossip"
+	"github.com/hearsay-llm/hearsay/state"
 )
 
 func TestNoCellIsFittedAndHeldOut(t *testing.T) {
@@ -76,4 +82,42 @@ func TestCostsAreTakenApart(t *testing.T) {
 			break
 		}
 	}
+}
+
+// newsStore takes every message as news.
+type newsStore struct{ gossip.Store }
+
+func (newsStore) ApplyRows(state.Rows) bool { return true }
+
+// A full message tells of a replica without load by leaving it out. The next change
+// there is late since it arose, not since that one.
+func TestDelayAfterARowThatAFullMessageLeftOut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const ms = time.Millisecond
+		from := &router{watched: true}
+		d := &delays{on: true}
+		s := &watchedStore{
+			Store: newsStore{}, d: d, c: &cluster{byID: map[state.RouterID]*router{"a": from}},
+			seen: map[state.RouterID]map[state.ReplicaID]int{},
+		}
+		tell := func(after time.Duration, full bool, loads ...state.Load) {
+			time.Sleep(after)
+			m := state.Rows{Router: "a", Full: full}
+			for _, l := range loads {
+				m.Rows = append(m.Rows, state.Row{Replica: "r", Load: l})
+			}
+			s.ApplyRows(m)
+		}
+		busy, idle := state.Load{InFlight: 1}, state.Load{}
+		from.history.note("r", busy, time.Now())
+		tell(2*ms, false, busy)
+		from.history.note("r", idle, time.Now())
+		tell(3*ms, true)
+		time.Sleep(3 * time.Second)
+		from.history.note("r", busy, time.Now())
+		tell(4*ms, true, busy)
+		if want := []time.Duration{2 * ms, 3 * ms, 4 * ms}; !slices.Equal(d.rows, want) {
+			t.Errorf("delays %v, want %v", d.rows, want)
+		}
+	})
 }

@@ -56,7 +56,7 @@ func main() {
 	flag.BoolVar(&o.real, "real", false, "bytes and delays over loopback sockets and in real time, processors kept awake")
 	flag.StringVar(&o.out, "out", "test/bench/out", "directory for cost.json and cost.md")
 	flag.StringVar(&o.keep, "keep", "", "comma-separated directories: cells that their cost.json has are taken from there")
-	flag.IntVar(&o.starts, "starts", 3, "with -real: clusters started one after the other for each cell, whose figures are averaged")
+	flag.IntVar(&o.starts, "starts", 3, "with -real: clusters started for each cell, in turn with the others; their figures are averaged")
 	idle := flag.Bool("spin", false, "keep one processor awake at idle priority, for a measurement that runs beside")
 	profile := flag.String("profile", "", "write a CPU profile there")
 	flag.Parse()
@@ -132,24 +132,46 @@ func run(t *testing.T, o *options) error {
 		if err != nil {
 			return err
 		}
-		for _, c := range cells {
-			c.real, c.plain, c.span, c.starts = p.real, p.name != "bytes", o.span, 1
-			if o.real {
-				c.starts = o.starts
-			}
-			if slices.ContainsFunc(*p.list, func(f figures) bool { return f.String() == c.String() }) {
+		starts := 1
+		if o.real {
+			starts = o.starts
+		}
+		if err := res.measure(t, o, p.list, cells, starts, func(c *cell) {
+			c.real, c.plain, c.span = p.real, p.name != "bytes", o.span
+		}); err != nil {
+			return err
+		}
+	}
+	return res.show(o)
+}
+
+// measure adds the cells that a list does not have yet. Every cell is started once
+// before any is started again: what a shared machine does for some minutes is not one
+// cell's.
+func (res *results) measure(t *testing.T, o *options, list *[]figures, cells []cell, starts int, set func(*cell)) error {
+	for start := range starts {
+		for i := range cells {
+			c := cells[i]
+			set(&c)
+			at := slices.IndexFunc(*list, func(f figures) bool { return f.String() == c.String() })
+			if at >= 0 && (*list)[at].Starts > start {
 				continue
 			}
 			f, err := c.measure(t)
 			if err != nil {
 				return fmt.Errorf("cell %s: %w", &c, err)
 			}
-			*p.list = append(*p.list, f)
-			fmt.Fprintf(os.Stderr, "%s %-16s %8.1f kB/s, %7.4f s of CPU a second; took %.0f s\n", p.name, &c, f.Sent.total()/1e3, f.CPU, f.Took)
-			if err := table.Save(o.out, "cost.json", &res); err != nil {
+			fmt.Fprintf(os.Stderr, "start %d of %d: %-16s %8.1f kB/s, %7.4f s of CPU a second, rows p99 %.1f ms; took %.0f s\n",
+				start+1, starts, &c, f.Sent.total()/1e3, f.CPU, f.RowsP99, f.Took)
+			if at < 0 {
+				*list = append(*list, f)
+			} else {
+				(*list)[at].add(&f)
+			}
+			if err := table.Save(o.out, "cost.json", res); err != nil {
 				return err
 			}
 		}
 	}
-	return res.show(o)
+	return nil
 }
