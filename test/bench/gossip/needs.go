@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"math"
 	"slices"
 
 	"gonum.org/v1/gonum/mat"
@@ -17,13 +18,15 @@ type term struct {
 }
 
 var (
-	// cpuTerms make a router's use of processors in a second: its own clocks, what is
-	// sent and applied, its clients' requests, and asking engines.
+	// cpuTerms make a router's use of processors in a second: its own clocks, its
+	// clients' requests and their new marks, asking engines, and waking up, which what
+	// comes within the same hundredth of a second shares.
 	cpuTerms = []term{
 		{"a router that does nothing", func(*figures) float64 { return 1 }},
-		{"a record sent and one received", func(f *figures) float64 { return f.records() }},
-		{"a request of its clients, but for its records", func(f *figures) float64 { return f.Requests }},
-		{"a reading that it takes", func(f *figures) float64 { s := f.size(f.Requests); return s.Readings() }},
+		{"a request of its clients, but for its marks", func(f *figures) float64 { return f.Requests }},
+		{"a new mark of theirs", func(f *figures) float64 { return f.Requests * float64(f.Links) }},
+		{"a reading that it takes", (*figures).readings},
+		{"a hundredth of a second in which there is something to do", (*figures).turns},
 	}
 	// memoryTerms make its heap and stacks.
 	memoryTerms = []term{
@@ -32,10 +35,23 @@ var (
 	}
 )
 
-// records is how many a router is predicted to send in a second.
-func (f *figures) records() float64 {
+// readings is how many it is predicted to take in a second.
+func (f *figures) readings() float64 {
+	s := f.size(f.Requests)
+	return s.Readings()
+}
+
+const (
+	turns    = 100 // a second, at most
+	ownTimes = 3   // of a request at its own router: begin, first token, end
+)
+
+// turns are the parts of a second in which there is something to do, if what there is
+// (its own requests' events, readings, records of the others) comes at random.
+func (f *figures) turns() float64 {
 	p := f.predicted()
-	return p.Seals / seal
+	events := ownTimes*f.Requests + f.readings() + p.Seals/seal
+	return turns * -math.Expm1(-events/turns)
 }
 
 // fit finds the least squares of relative errors over the cells for fitting.
