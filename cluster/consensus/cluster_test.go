@@ -135,8 +135,13 @@ func (f *fleet) startWith(id state.RouterID, edit func(*Config), tweak func(*Nod
 			if !f.reach(id, to) {
 				return nil, errors.New("cut off")
 			}
-			b, _, _ := f.member(to).FactsAfter(have)
-			return b, nil
+			return f.member(to).NewsAfter(have), nil
+		},
+		Push: func(_ context.Context, to state.RouterID, news []byte) error {
+			if !f.reach(id, to) {
+				return errors.New("cut off")
+			}
+			return f.member(to).HandlePush(id, news)
 		},
 		OnLead: func(ctx context.Context, epoch uint64) { f.onLead(ctx, id, epoch) },
 		Log:    zerolog.Nop(), Registerer: prometheus.NewRegistry(),

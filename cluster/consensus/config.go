@@ -110,9 +110,13 @@ type Config struct {
 	// Forward carries a command to the leader, whose HandleForward answers. Nil:
 	// commands are only taken by the leader itself.
 	Forward func(ctx context.Context, leader state.RouterID, payload []byte) ([]byte, error)
-	// Fetch asks a peer's FactsAfter for facts newer than have; no bytes and no
-	// error mean that it has none. Nil: this router never follows.
+	// Fetch asks a peer's NewsAfter, or its FactsAfter where it does not know the other
+	// one, for facts newer than have; no bytes and no error mean that it has none. Nil:
+	// this router never follows.
 	Fetch func(ctx context.Context, peer state.RouterID, have uint64) ([]byte, error)
+	// Push carries news to a learner, whose HandlePush takes it. Nil: learners find
+	// everything out by themselves.
+	Push func(ctx context.Context, peer state.RouterID, news []byte) error
 	// OnLead runs while this router leads. Its context ends with the term, and the
 	// next term waits until it has returned. Nil: nothing runs.
 	OnLead func(ctx context.Context, epoch uint64)

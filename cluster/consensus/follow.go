@@ -89,6 +89,8 @@ func pickPeer(peers []Peer, cluster string, have uint64) (state.RouterID, bool) 
 	return "", false
 }
 
+// fetch asks a peer for newer facts: first for what has come since, and for all of them
+// where that can't be used here.
 func (n *Node) fetch(ctx context.Context, peer state.RouterID, have uint64) error {
 	ctx, cancel := context.WithTimeout(ctx, rpcTimeout)
 	defer cancel()
@@ -96,16 +98,15 @@ func (n *Node) fetch(ctx context.Context, peer state.RouterID, have uint64) erro
 	if err != nil || len(b) == 0 {
 		return err
 	}
-	f, err := DecodeFacts(b)
-	if err != nil {
+	err = n.takeNews(b, peer)
+	if err == nil || b[0] != suffixMark {
 		return err
 	}
-	if own := n.ledger.current().ClusterID; own != "" && own != f.ClusterID {
-		n.log.Warn().Str("peer", string(peer)).Str("name", n.name(peer)).Msg("facts of another cluster refused")
-		return nil
+	n.log.Debug().Err(err).Str("peer", string(peer)).Str("name", n.name(peer)).Msg("facts are fetched as a whole")
+	if b, err = n.cfg.Fetch(ctx, peer, 0); err != nil || len(b) == 0 {
+		return err
 	}
-	n.ledger.offer(f)
-	return nil
+	return n.takeNews(b, peer)
 }
 
 // save writes the facts to disk whenever they changed, and once more at the end.

@@ -34,6 +34,9 @@ type machine struct {
 	seen    map[string]Result
 	order   []string // ids in seen, oldest first
 	publish func(*state.Facts)
+
+	data []byte  // of the log entry that is being applied
+	by   []entry // what led to the facts that are being published; nil: not known
 }
 
 func newMachine(publish func(*state.Facts)) *machine {
@@ -46,6 +49,8 @@ func (m *machine) Apply(l *raft.Log) any {
 	if err != nil {
 		return Result{Index: l.Index, Code: state.RefusedInvalid, Reason: err.Error()}
 	}
+	m.data = l.Data
+	defer func() { m.data, m.by = nil, nil }()
 	return m.apply(c, l.Index)
 }
 
@@ -60,6 +65,9 @@ func (m *machine) apply(c *state.Command, index uint64) Result {
 		r.Code, r.Reason = ref.Code, ref.Reason
 	} else {
 		next.Index = index
+		if m.data != nil {
+			m.by = []entry{entryOf(m.facts.Index, index, c.Kind, m.data)}
+		}
 		m.facts = next
 		m.publish(next)
 	}

@@ -18,6 +18,7 @@ type ledger struct {
 	mu      sync.Mutex
 	facts   *state.Facts  // guarded by mu; never nil
 	encoded []byte        // guarded by mu; of facts, made when asked for
+	entries []entry       // guarded by mu; each leads to the next one's prev, the last one to facts; not changed
 	newer   chan struct{} // guarded by mu; closed by the next newer facts
 }
 
@@ -52,7 +53,8 @@ func (l *ledger) await(ctx context.Context, index uint64) bool {
 
 // offer takes facts that may be newer, and publishes them if they are. It keeps
 // them but for the list of decisions, which it copies to note when each was seen.
-func (l *ledger) offer(f *state.Facts) bool {
+// The entries are the commands by which they came about, if that is known.
+func (l *ledger) offer(f *state.Facts, by []entry) bool {
 	now := time.Now()
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -70,6 +72,7 @@ func (l *ledger) offer(f *state.Facts) bool {
 		}
 		g.Decisions[i] = d
 	}
+	l.keep(l.facts.Index, by)
 	l.facts, l.encoded = &g, nil
 	l.publish(&g)
 	close(l.newer)

@@ -33,12 +33,14 @@ type Node struct {
 	office  office
 	tasks   chan task
 	hurry   chan state.RouterID // capacity 1: fetch facts from it now
+	urgent  chan struct{}       // capacity 1: there is something to push
 	resign  chan struct{}       // capacity 1: full while leadership is handed over
 	ended   chan struct{}       // closed when Raft takes no more tasks
 	leaving departures
 	line    atomic.Uint64             // Facts.Recovered of what this router's own log holds
 	raft    atomic.Pointer[raft.Raft] // nil unless Run runs
 	open    func(*Node) (*disk, error)
+	prove   func(context.Context) error // before a read: that it leads, and has applied all there was
 	// Set by Run before it starts anything that reads them.
 	began  time.Time // of Raft
 	stream *stream
@@ -58,6 +60,7 @@ func New(cfg Config) (*Node, error) {
 		office: office{wake: make(chan struct{}, 1)},
 		tasks:  make(chan task),
 		hurry:  make(chan state.RouterID, 1),
+		urgent: make(chan struct{}, 1),
 		resign: make(chan struct{}, 1),
 		ended:  make(chan struct{}),
 		open: func(n *Node) (*disk, error) {
@@ -67,6 +70,7 @@ func New(cfg Config) (*Node, error) {
 			return openDir(n.cfg.DataDir, n.cfg.SegmentSize, newRaftLog(n.log))
 		},
 	}
+	n.prove = n.barrier
 	if err := newMetrics(cfg.Registerer, n); err != nil {
 		return nil, fmt.Errorf("consensus: %w", err)
 	}
@@ -92,7 +96,7 @@ func (n *Node) Run(ctx context.Context) (err error) {
 		n.log.Warn().Err(err).Msg("last facts are unreadable")
 	}
 	if last != nil {
-		n.ledger.offer(last)
+		n.ledger.offer(last, nil)
 	}
 
 	n.stream = newStream(n.cfg.Layer, n.cfg.Self, n.cfg.Addr, n.line.Load, func() uint64 { return n.ledger.current().Recovered })
@@ -104,9 +108,16 @@ func (n *Node) Run(ctx context.Context) (err error) {
 		MaxPool: 3, MaxRPCsInFlight: 1, Timeout: rpcTimeout, Logger: newRaftLog(n.log),
 	})
 	n.trans = trans
-	fsm := newMachine(func(f *state.Facts) {
+	var fsm *machine
+	fsm = newMachine(func(f *state.Facts) {
 		n.line.Store(f.Recovered)
-		n.ledger.offer(f)
+		n.ledger.offer(f, fsm.by)
+		if r := n.raft.Load(); r != nil && len(fsm.by) > 0 && fsm.by[0].urgent && r.State() == raft.Leader {
+			select {
+			case n.urgent <- struct{}{}:
+			default:
+			}
+		}
 	})
 	had, err := raft.HasExistingState(d.logs, d.stable, d.snapshots)
 	if err != nil {
@@ -135,6 +146,9 @@ func (n *Node) Run(ctx context.Context) (err error) {
 	}
 	if n.cfg.Fetch != nil {
 		loops.Go(func() { n.follow(ctx, r) })
+	}
+	if n.cfg.Push != nil {
+		loops.Go(func() { n.push(ctx) })
 	}
 
 	<-ctx.Done()

@@ -58,6 +58,39 @@ func TestParseFile(t *testing.T) {
 	}
 }
 
+// Who wrote the file is told the line, the key and what to write, not what a library says.
+func TestFaultsOfFilesAreSaid(t *testing.T) {
+	f := func(text string, want ...string) {
+		t.Helper()
+		_, err := discovery.ParseFile([]byte(text))
+		for _, w := range want {
+			if err == nil || !strings.Contains(err.Error(), w) {
+				t.Errorf("%q: %v, want %q", text, err, w)
+			}
+		}
+		for _, inner := range []string{"unmarshal", "EOF", "json:", "yaml:", "Go ", "cannot", "!!"} {
+			if err != nil && strings.Contains(err.Error(), inner) {
+				t.Errorf("%q: %v", text, err)
+			}
+		}
+	}
+	f("", "nothing is in it", "write []")
+	f("# none", "nothing is in it", "write []")
+	f("- http://a:1\n- {url: [x]}", "line 2: url", "write a text such as")
+	f("- url: http://a:1\n  dp_ranks: many", "line 2: dp_ranks", "write a whole number")
+	f("- url: http://a:1\n  drain: maybe", "line 2: drain", "write true or false")
+	f("- url: http://a:1\n  wheight: 1", "line 2: \"wheight\" is no key", "use url, role")
+	f("- url: http://a:1\n  url: http://a:2", "line 2: url is given twice")
+	f("- http://a:1\n-\n", "line 2: an entry is neither")
+	f("- http://a:1\n- http://a:1/v1", "line 2, replica 2: ")
+	f("\n[\n\t{\"url\": \"http://a:1\"},\n\t{\"url\": 7}]", "line 4: url", "write a text")
+	f("[{\"url\": \"http://a:1\",\n\"dp_ranks\": 1.5}]", "line 2: dp_ranks", "write a whole number")
+	f("[{\"url\": \"http://a:1\",\n\"x\": 1}]", "line 2: \"x\" is no key")
+	f("[\n17]", "line 2: an entry is neither")
+	f("{\"replicas\": [\n\"http://a\"", "neither YAML nor JSON, or not whole")
+	f("{\"replicas\": 1}", "write a list")
+}
+
 func FuzzParseFile(f *testing.F) {
 	for _, s := range []string{"- http://a:1", `[{"url": "http://a:1"}]`, "replicas:\n- {url: http://a:1, role: prefill, drain: true}", "&a [*a]", "{\"replicas\":null}"} {
 		f.Add([]byte(s))
@@ -148,7 +181,7 @@ func TestFileIsReadAgain(t *testing.T) {
 		w.write("- url: http://a:1\n  ro")
 		w.want(looked, "not a list")
 		w.write("")
-		w.want(looked, "empty")
+		w.want(looked, "nothing is in it")
 		w.write("[http://d:1]")
 		w.want(looked, "d")
 		if err := os.Remove(w.path); err != nil {
@@ -226,14 +259,14 @@ func TestFileThatIsNone(t *testing.T) {
 		if err := os.Symlink(os.DevNull, w.path); err != nil {
 			t.Fatal(err)
 		}
-		w.want(looked, "can't be read: it is no regular file")
+		w.want(looked, "can't be read: it is a device, not a regular file")
 		if err := os.Remove(w.path); err != nil {
 			t.Fatal(err)
 		}
 		if err := os.Mkdir(w.path, 0o700); err != nil {
 			t.Fatal(err)
 		}
-		w.want(looked, "can't be read: it is no regular file")
+		w.want(looked, "can't be read: it is a directory, not a regular file")
 	})
 }
 

@@ -176,6 +176,14 @@ func TestKubeconfig(t *testing.T) {
 	if _, err := fromKubeconfig(filepath.Join(dir, "none"), ""); err == nil {
 		t.Error("read a file that is not there")
 	}
+	for text, want := range map[string]string{"contexts: 3": "line 1 has a value of another kind", "contexts: [": "not whole"} {
+		if _, err := fromKubeconfig(write(t, filepath.Join(dir, "bad"), []byte(text)), ""); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v, want %q", text, err, want)
+		}
+	}
+	if _, err := fromKubeconfig(dir, ""); err == nil || !strings.Contains(err.Error(), "it is a directory") {
+		t.Error(err)
+	}
 }
 
 // Errors that are told again each time must be the same each time.

@@ -17,6 +17,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/hearsay-llm/hearsay/state"
 )
 
 // ServiceAccount is where a Pod finds its service account's files.
@@ -49,9 +51,9 @@ func (s secret) read() ([]byte, error) {
 	if s.file == "" {
 		return s.text, nil
 	}
-	b, err := os.ReadFile(s.file)
+	b, err := state.ReadFile(s.file, maxKubeFile)
 	if err != nil {
-		return nil, fmt.Errorf("read %s: %w", s.file, errors.Unwrap(err))
+		return nil, err
 	}
 	return bytes.TrimSpace(b), nil
 }
@@ -62,7 +64,7 @@ func inCluster(getenv func(string) string, dir string) (*kubeAccess, error) {
 	if host == "" || port == "" {
 		return nil, errors.New("this router is in no Kubernetes cluster (KUBERNETES_SERVICE_HOST is not set): name a kubeconfig")
 	}
-	ns, _ := os.ReadFile(filepath.Join(dir, "namespace"))
+	ns, _ := state.ReadFile(filepath.Join(dir, "namespace"), maxKubeFile)
 	return &kubeAccess{
 		server: "https://" + net.JoinHostPort(host, port), namespace: strings.TrimSpace(string(ns)),
 		token: secret{file: filepath.Join(dir, "token")}, ca: secret{file: filepath.Join(dir, "ca.crt")},

@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
-	"os"
 	"path/filepath"
+	"strings"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/hearsay-llm/hearsay/state"
 )
 
 // kubeconfigFile is the part of a kubeconfig that is understood. Keys beyond it are
@@ -54,13 +56,13 @@ type kubeUserFile struct {
 // fromKubeconfig is the access that a kubeconfig describes, by one of its contexts, or
 // its current one if that is empty.
 func fromKubeconfig(path, context string) (*kubeAccess, error) {
-	b, err := os.ReadFile(path)
+	b, err := state.ReadFile(path, maxKubeFile)
 	if err != nil {
-		return nil, fmt.Errorf("read kubeconfig: %w", err)
+		return nil, fmt.Errorf("kubeconfig: %w", err)
 	}
 	var f kubeconfigFile
 	if err := yaml.Unmarshal(b, &f); err != nil {
-		return nil, fmt.Errorf("%s is no kubeconfig: %w", path, err)
+		return nil, fmt.Errorf("%s is no kubeconfig: %s", path, inYAML(err))
 	}
 	if context == "" {
 		context = f.Current
@@ -125,6 +127,19 @@ func inPEM(data, file, dir string) (secret, error) {
 	}
 	return secret{}, nil
 }
+
+// inYAML says in a user's words why a document can't be read.
+func inYAML(err error) string {
+	var kinds *yaml.TypeError
+	if errors.As(err, &kinds) && len(kinds.Errors) > 0 {
+		line, _, _ := strings.Cut(kinds.Errors[0], ":")
+		return line + " has a value of another kind than is wanted there"
+	}
+	return "neither YAML nor JSON, or not whole: " + strings.TrimPrefix(err.Error(), "yaml: ")
+}
+
+// maxKubeFile bounds a kubeconfig, and the files that one names.
+const maxKubeFile = 1 << 20
 
 func at(dir, file string) string {
 	if filepath.IsAbs(file) {

@@ -1,6 +1,8 @@
 package discovery
 
 import (
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -13,13 +15,14 @@ type Metrics struct {
 	replicas, refused, age, failures *prometheus.Desc
 
 	mu    sync.Mutex
-	pools []*Pool // guarded by mu
+	pools map[string]*Pool // guarded by mu; by name
 }
 
 // NewMetrics registers them.
 func NewMetrics(reg prometheus.Registerer) *Metrics {
 	labels := []string{"pool", "source"}
 	m := &Metrics{
+		pools: map[string]*Pool{},
 		changes: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "hearsay_discovery_changes_total", Help: "Replicas that discovery added, drained, took back and removed.",
 		}, []string{"pool", "change"}),
@@ -43,8 +46,21 @@ func (m *Metrics) add(p *Pool) {
 		m.changes.WithLabelValues(p.cfg.Name, c)
 	}
 	m.mu.Lock()
-	m.pools = append(m.pools, p)
+	m.pools[p.cfg.Name] = p // in the place of one that it succeeds
 	m.mu.Unlock()
+}
+
+// remove takes a pool's series out, unless another one stands for them.
+func (m *Metrics) remove(p *Pool) {
+	if m == nil {
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.pools[p.cfg.Name] == p {
+		delete(m.pools, p.cfg.Name)
+		m.changes.DeletePartialMatch(prometheus.Labels{"pool": p.cfg.Name})
+	}
 }
 
 func (m *Metrics) count(pool, change string) {
@@ -63,7 +79,7 @@ func (m *Metrics) Describe(ch chan<- *prometheus.Desc) {
 // Collect asks the pools.
 func (m *Metrics) Collect(ch chan<- prometheus.Metric) {
 	m.mu.Lock()
-	pools := m.pools
+	pools := slices.Collect(maps.Values(m.pools))
 	m.mu.Unlock()
 	now := time.Now()
 	for _, p := range pools {

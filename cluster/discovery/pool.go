@@ -28,6 +28,10 @@ type Config struct {
 	// nothing, where it listed several. Default DefaultKeep.
 	Keep time.Duration
 
+	// Others gives the addresses and ids of the replicas that are other pools', with the
+	// pool's name: those are refused here. It is asked at each report. nil: none are.
+	Others func() map[string]string
+
 	// Apply takes the pool's list when it has changed. It is called from one goroutine.
 	Apply func([]state.Replica)
 	// Busy reports whether requests run at a replica, as far as is known here.
@@ -53,8 +57,13 @@ type Pool struct {
 	cfg     Config
 	log     zerolog.Logger
 	started time.Time
+	news    chan struct{} // capacity 1: a Step is due
+	heir    bool          // it has succeeded another one; set before Run
+
+	step sync.Mutex // held by a Step until the list is applied
 
 	mu      sync.Mutex
+	over    bool                        // guarded by mu; another one has taken its place
 	sources []*told                     // guarded by mu; one per source, in order
 	members map[state.ReplicaID]*member // guarded by mu; what is applied
 	ready   bool                        // guarded by mu; what every source said once is applied
@@ -81,7 +90,7 @@ func New(cfg Config) *Pool {
 	}
 	p := &Pool{
 		cfg: cfg, log: cfg.Log.With().Str("component", "discovery").Str("pool", cfg.Name).Logger(),
-		members: map[state.ReplicaID]*member{}, started: time.Now(),
+		members: map[state.ReplicaID]*member{}, started: time.Now(), news: make(chan struct{}, 1),
 	}
 	for _, s := range cfg.Sources {
 		p.sources = append(p.sources, &told{source: s})
@@ -94,17 +103,13 @@ func New(cfg Config) *Pool {
 func (p *Pool) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	news := make(chan struct{}, 1)
 	errs := make(chan error, len(p.sources))
 	var wg sync.WaitGroup
 	for i, s := range p.cfg.Sources {
 		wg.Go(func() {
 			err := s.Run(ctx, func(x Snapshot) {
 				if p.Report(i, x, time.Now()) {
-					select {
-					case news <- struct{}{}:
-					default:
-					}
+					p.wake()
 				}
 			})
 			errs <- err
@@ -112,11 +117,14 @@ func (p *Pool) Run(ctx context.Context) error {
 		})
 	}
 	due := time.NewTimer(time.Hour)
+	if p.heir {
+		due.Reset(0)
+	}
 	defer due.Stop()
 	for ctx.Err() == nil {
 		select {
 		case <-ctx.Done():
-		case <-news:
+		case <-p.news:
 			wait(ctx, debounce)
 		case <-due.C:
 		}
@@ -131,6 +139,14 @@ func (p *Pool) Run(ctx context.Context) error {
 		all = append(all, err)
 	}
 	return errors.Join(all...)
+}
+
+// wake has Run take a Step soon.
+func (p *Pool) wake() {
+	select {
+	case p.news <- struct{}{}:
+	default:
+	}
 }
 
 // wait sleeps for d, or until ctx ends.
@@ -149,7 +165,13 @@ const maxIdle = time.Minute
 // Step works out the list as of now, applies it if it changed, and says when the next
 // Step is due at the latest.
 func (p *Pool) Step(now time.Time) time.Duration {
+	p.step.Lock()
+	defer p.step.Unlock()
 	p.mu.Lock()
+	if p.over {
+		p.mu.Unlock()
+		return maxIdle
+	}
 	next, changed := p.settle(now), p.merge(now)
 	if d := p.age(now, &changed); d < next {
 		next = d
@@ -161,7 +183,7 @@ func (p *Pool) Step(now time.Time) time.Duration {
 		}
 		slices.SortFunc(list, func(a, b state.Replica) int { return compare(a.ID, b.ID) })
 	}
-	answered := !slices.ContainsFunc(p.sources, func(t *told) bool { return t.at.IsZero() })
+	answered := p.answered()
 	p.mu.Unlock()
 	if changed && p.cfg.Apply != nil {
 		p.cfg.Apply(list)
@@ -172,9 +194,15 @@ func (p *Pool) Step(now time.Time) time.Duration {
 	return next
 }
 
+// answered reports whether every source has given a good answer once. The caller holds
+// mu.
+func (p *Pool) answered() bool {
+	return !slices.ContainsFunc(p.sources, func(t *told) bool { return t.at.IsZero() })
+}
+
 // merge brings members to what the sources list. The caller holds mu.
 func (p *Pool) merge(now time.Time) (changed bool) {
-	want := p.wanted()
+	want, others := p.wanted(), p.others()
 	taken := map[string]bool{} // addresses of replicas that are listed
 	for id, r := range want {
 		taken[state.Authority(r.URL)] = true
@@ -201,7 +229,11 @@ func (p *Pool) merge(now time.Time) (changed bool) {
 			delete(p.members, id)
 			p.tell("removed", &m.replica, "replica removed, another one has its address")
 			changed = true
-		case m.absent.IsZero():
+		case others[state.Authority(m.replica.URL)] != "" || others[string(id)] != "":
+			delete(p.members, id)
+			p.tell("removed", &m.replica, "replica removed, it is another pool's")
+			changed = true
+		case m.absent.IsZero() && !p.mayBeListed(&m.replica):
 			m.absent = now
 			if m.replica.Leaving == "" {
 				m.replica.Leaving = state.ListedNoMore

@@ -15,10 +15,14 @@ import (
 type told struct {
 	source   Source
 	replicas []state.Replica // as checked; the last that is believed
+	found    []Found         // of which they are made
+	unfit    []Refused       // by the source itself
 	refused  []Refused
-	at       time.Time // of the last good answer
-	since    time.Time // of the first failure since then
-	problem  string    // for people
+	said     map[Refused]bool // those that the log names; at most maxSaid
+	unsaid   int              // the most at a time that it does not
+	at       time.Time        // of the last good answer
+	since    time.Time        // of the first failure since then
+	problem  string           // for people
 	failures uint64
 
 	empty time.Time // since when it lists nothing, which is not believed yet
@@ -29,6 +33,9 @@ type told struct {
 func (p *Pool) Report(source int, x Snapshot, now time.Time) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if p.over {
+		return false
+	}
 	t := p.sources[source]
 	if n := size(x.Replicas); n > maxFound {
 		x = Snapshot{Err: fmt.Errorf("lists %d replicas, %d at most are taken", n, maxFound)}
@@ -50,7 +57,7 @@ func (p *Pool) Report(source int, x Snapshot, now time.Time) bool {
 		p.complain(t, err.Error())
 		return false
 	}
-	p.refuse(t, append(refused, x.Refused...))
+	p.refuse(t, slices.Concat(refused, x.Refused))
 	first := x.Err == nil && t.at.IsZero()
 	if x.Err == nil {
 		t.at, t.since = now, time.Time{}
@@ -68,7 +75,7 @@ func (p *Pool) Report(source int, x Snapshot, now time.Time) bool {
 			return doubt // a Step knows when the doubt ends
 		}
 	}
-	t.empty = time.Time{}
+	t.empty, t.found, t.unfit = time.Time{}, x.Replicas, x.Refused
 	p.complain(t, problem)
 	if slices.Equal(replicas, t.replicas) {
 		return first
@@ -89,7 +96,7 @@ func (p *Pool) settle(now time.Time) (next time.Duration) {
 		default:
 			p.log.Warn().Str("source", t.source.Kind()).Str("where", t.source.Where()).Int("replicas", len(t.replicas)).
 				Msg("it still lists no replicas: those it had are let go")
-			t.empty, t.replicas = time.Time{}, nil
+			t.empty, t.replicas, t.found = time.Time{}, nil, nil
 		}
 	}
 	return next
@@ -110,20 +117,36 @@ func (p *Pool) complain(t *told, problem string) {
 		Str("reason", problem).Msg("discovery fails, what was known stays")
 }
 
-// refuse notes and logs replicas that are not let in.
+// maxSaid bounds the refused replicas of a source that the log names.
+const maxSaid = 100
+
+// refuse notes replicas that are not let in. The log has each, with its reason, once.
 func (p *Pool) refuse(t *told, list []Refused) {
+	t.refused = list
+	unsaid := 0
 	for _, r := range list {
-		if !slices.Contains(t.refused, r) {
+		switch {
+		case t.said[r]:
+		case len(t.said) == maxSaid:
+			unsaid++
+		default:
+			if t.said == nil {
+				t.said = map[Refused]bool{}
+			}
+			t.said[r] = true
 			p.log.Warn().Str("source", t.source.Kind()).Str("where", t.source.Where()).Str("url", r.URL).Str("reason", r.Why).Msg("discovered replica refused")
 		}
 	}
-	t.refused = list
+	if unsaid > t.unsaid {
+		t.unsaid = unsaid
+		p.log.Warn().Str("source", t.source.Kind()).Str("where", t.source.Where()).Int("replicas", unsaid).Msg("more discovered replicas refused, which are not named")
+	}
 }
 
 // check makes replicas of what a source lists, in id order, without those that must
 // not be. A list that says two things of one address is wrong as a whole.
 func (p *Pool) check(list []Found) (replicas []state.Replica, refused []Refused, err error) {
-	byURL := map[string]state.Replica{}
+	byURL, others := map[string]state.Replica{}, p.others()
 	for _, f := range list {
 		u, err := state.NormalURL(f.URL)
 		if err == nil {
@@ -134,6 +157,9 @@ func (p *Pool) check(list []Found) (replicas []state.Replica, refused []Refused,
 		}
 		if err == nil {
 			err = p.serves(&f)
+		}
+		if pool := cmp.Or(others[state.Authority(u)], others[string(f.ID)]); err == nil && pool != "" {
+			err = fmt.Errorf("it is a replica of pool %s, and an address or id is one replica of one pool: take it out of one of them", pool)
 		}
 		if err != nil {
 			told := f.URL[strings.LastIndexByte(f.URL, '@')+1:] // before it may be secrets

@@ -17,7 +17,8 @@ func newKeyring() *cobra.Command {
 		Long: `keyring changes the shared secrets in the files (cluster.secret_file) of all live routers at
 once. To change the secret in use: 'keyring add', which tells the new one's fingerprint,
 'keyring use' it, and 'keyring remove' the old one. Each step is refused, and nothing is
-done, if a router does not answer or would be cut off by it. No secret is ever shown.
+done, if a router does not answer or would be cut off by it, or is away (--force does it
+all the same). No secret is ever shown.
 Routers that can't write their file are changed by hand: docs/operate.md.`,
 	}
 	cmd.AddCommand(
@@ -31,11 +32,12 @@ Routers that can't write their file are changed by hand: docs/operate.md.`,
 
 func newKeyringVerb(use, op, short string) *cobra.Command {
 	a := &admin{}
+	var force bool
 	cmd := &cobra.Command{
 		Use: use, Short: short, Args: positional,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			method, req := "POST", &console.KeyringRequest{Op: op}
-			if len(args) > 0 {
+			if req.Force = force; len(args) > 0 {
 				req.Key = args[0]
 			}
 			var body any = req
@@ -59,6 +61,9 @@ func newKeyringVerb(use, op, short string) *cobra.Command {
 		},
 	}
 	a.addOutput(cmd)
+	if op != "list" {
+		cmd.Flags().BoolVar(&force, "force", false, "change the files of the live routers although others are away: change theirs by hand before they come back")
+	}
 	return cmd
 }
 

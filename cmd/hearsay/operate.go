@@ -14,6 +14,7 @@ import (
 
 	"github.com/hearsay-llm/hearsay/cmd/node"
 	"github.com/hearsay-llm/hearsay/proxy/console"
+	"github.com/hearsay-llm/hearsay/state"
 )
 
 // write sends a change and says that it was made, and from where on in the facts, as
@@ -254,12 +255,15 @@ func newLogLevel() *cobra.Command {
 	return cmd
 }
 
+// maxInput bounds what a command reads for a router.
+const maxInput = 64 << 20
+
 // readInput reads a file, or standard input for "-".
 func readInput(path string) ([]byte, error) {
 	if path == "-" {
-		return io.ReadAll(io.LimitReader(os.Stdin, 64<<20))
+		return io.ReadAll(io.LimitReader(os.Stdin, maxInput))
 	}
-	return os.ReadFile(path)
+	return state.ReadFile(path, maxInput)
 }
 
 // inputName is what readInput's path is called in errors.

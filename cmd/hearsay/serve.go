@@ -93,7 +93,13 @@ and that over the file. Keys: docs/configure.md.`,
 			if err != nil {
 				return usageError{err}
 			}
-			return serve(cmd.Context(), cfg, log, load)
+			again := load
+			if node.Streamed(file) {
+				again = func() (node.Config, error) {
+					return node.Config{}, fmt.Errorf("%s, which this router was started from, can't be read again: start it from a file", file)
+				}
+			}
+			return serve(cmd.Context(), cfg, log, again)
 		},
 	}
 	f := cmd.Flags()

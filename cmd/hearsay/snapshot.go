@@ -1,15 +1,13 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"net/url"
-	"os"
-	"path/filepath"
 
 	"github.com/spf13/cobra"
 
 	"github.com/hearsay-llm/hearsay/cmd/node"
+	"github.com/hearsay-llm/hearsay/state"
 )
 
 func newSnapshot() *cobra.Command {
@@ -33,7 +31,7 @@ that does not run. Neither keys nor learned prefixes are in it.`,
 			if err != nil {
 				return err
 			}
-			if err := writeWhole(args[0], b); err != nil {
+			if err := node.WriteFile(args[0], b); err != nil {
 				return err
 			}
 			fmt.Printf("%s: %d bytes\n", args[0], len(b))
@@ -72,7 +70,7 @@ other voters of old before they are started: what they know is of the past.
 
 A snapshot of another cluster is refused; --force takes it.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			b, err := os.ReadFile(args[0])
+			b, err := state.ReadFile(args[0], maxSnapshot)
 			if err != nil {
 				return err
 			}
@@ -100,18 +98,5 @@ A snapshot of another cluster is refused; --force takes it.`,
 // rawBody is sent as it is.
 type rawBody []byte
 
-// writeWhole writes a file so that it is there whole or not at all.
-func writeWhole(path string, b []byte) error {
-	f, err := os.CreateTemp(filepath.Dir(path), ".hearsay-*")
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(b)
-	if err = errors.Join(err, f.Sync(), f.Close()); err == nil {
-		err = os.Rename(f.Name(), path)
-	}
-	if err != nil {
-		return errors.Join(err, os.Remove(f.Name()))
-	}
-	return nil
-}
+// maxSnapshot bounds a file of saved facts; a router takes less.
+const maxSnapshot = 256 << 20

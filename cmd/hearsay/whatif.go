@@ -109,7 +109,11 @@ func runWhatIf(cmd *cobra.Command, f *replayFlags) error {
 	}
 	if f.jsonPath != "-" {
 		e := f.cfg.Expect
-		title := fmt.Sprintf("%s, %d requests, %.2f/s, seed %d", f.trace, e.Requests, float64(e.Requests)/e.Duration.Seconds(), f.cfg.Seed)
+		rate := "all at one time"
+		if e.Duration > 0 {
+			rate = fmt.Sprintf("%.2f/s", float64(e.Requests)/e.Duration.Seconds())
+		}
+		title := fmt.Sprintf("%s, %s, %s, seed %d", f.trace, plural(e.Requests, "request"), rate, f.cfg.Seed)
 		whatif.Write(os.Stdout, title, outcomes)
 	}
 	return writeJSON(f.jsonPath, outcomes)

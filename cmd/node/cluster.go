@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"net"
 	"strconv"
+	"strings"
+	"sync"
 
 	"github.com/hearsay-llm/hearsay/cluster/consensus"
 	"github.com/hearsay-llm/hearsay/cluster/mesh"
@@ -18,6 +20,8 @@ const raftProto = 'r'
 const (
 	callForward = "forward" // a command for the leader
 	callFacts   = "facts"   // committed facts newer than an index
+	callNews    = "news"    // the same, or the commands since that index where that is shorter
+	callPush    = "push"    // such news, unasked for
 	callCluster = "cluster" // the committed cluster id
 	callKeyring = "keyring" // a change of the shared secrets
 	callConfig  = "config"  // digests of the pools that a router runs
@@ -104,7 +108,11 @@ func (n *Node) newConsensus(meshAddr string) (err error) {
 			return n.mesh.Call(ctx, leader, callForward, payload)
 		},
 		Fetch: func(ctx context.Context, peer state.RouterID, have uint64) ([]byte, error) {
-			return n.mesh.Call(ctx, peer, callFacts, strconv.AppendUint(nil, have, 10))
+			return fetchNews(have, func(method string, payload []byte) ([]byte, error) { return n.mesh.Call(ctx, peer, method, payload) })
+		},
+		Push: func(ctx context.Context, peer state.RouterID, news []byte) error {
+			_, err := n.mesh.Call(ctx, peer, callPush, news)
+			return err
 		},
 		OnLead: n.lead,
 		Log:    n.log, Registerer: n.reg,
@@ -112,7 +120,7 @@ func (n *Node) newConsensus(meshAddr string) (err error) {
 	if n.raft, err = consensus.New(cfg); err != nil {
 		return err
 	}
-	n.mesh.HandleCall(func(ctx context.Context, _ state.RouterID, method string, payload []byte) ([]byte, error) {
+	n.mesh.HandleCall(func(ctx context.Context, from state.RouterID, method string, payload []byte) ([]byte, error) {
 		switch method {
 		case callForward:
 			return n.raft.HandleForward(ctx, payload)
@@ -121,11 +129,16 @@ func (n *Node) newConsensus(meshAddr string) (err error) {
 			if err != nil {
 				return nil, fmt.Errorf("facts: bad index")
 			}
-			b, _, changed := n.raft.FactsAfter(have)
-			if !changed {
-				return nil, nil
-			}
+			b, _, _ := n.raft.FactsAfter(have)
 			return b, nil
+		case callNews:
+			have, err := strconv.ParseUint(string(payload), 10, 64)
+			if err != nil {
+				return nil, fmt.Errorf("news: bad index")
+			}
+			return n.raft.NewsAfter(have), nil
+		case callPush:
+			return nil, n.raft.HandlePush(from, payload)
 		case callCluster:
 			return []byte(n.raft.Facts().ClusterID), nil
 		case callConfig:
@@ -141,10 +154,24 @@ func (n *Node) newConsensus(meshAddr string) (err error) {
 	return nil
 }
 
+// fetchNews asks a router for what is newer than the facts of an index. One of an earlier
+// release knows only whole facts.
+func fetchNews(have uint64, call func(method string, payload []byte) ([]byte, error)) ([]byte, error) {
+	payload := strconv.AppendUint(nil, have, 10)
+	b, err := call(callNews, payload)
+	if err != nil && strings.Contains(err.Error(), "unknown method") {
+		return call(callFacts, payload)
+	}
+	return b, err
+}
+
 // lead is what this router does while it leads.
 func (n *Node) lead(ctx context.Context, epoch uint64) {
 	n.log.Info().Uint64("epoch", epoch).Msg("this router leads")
 	defer n.log.Info().Uint64("epoch", epoch).Msg("this router no longer leads")
+	var forgets sync.WaitGroup
+	defer forgets.Wait()
+	forgets.Go(func() { n.forgetDrains(ctx, epoch, committer{n}.Commit) })
 	if err := n.scale.Run(ctx, epoch); err != nil {
 		n.log.Warn().Err(err).Msg("scaling stopped")
 		<-ctx.Done()

@@ -5,8 +5,9 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"os"
 	"sync"
+
+	"github.com/hearsay-llm/hearsay/state"
 )
 
 // ClusterTLSConfig names this router's certificate, with its chain, its key, and the
@@ -65,16 +66,19 @@ func newRouterTLS(files ClusterTLSConfig) (*tls.Config, error) {
 
 // load reads the files.
 func (r *routerTLS) load() error {
-	pair, err := tls.LoadX509KeyPair(r.files.Cert, r.files.Key)
-	if err != nil {
-		return fmt.Errorf("cluster.tls.cert with cluster.tls.key: %w", missing(err))
+	var parts [3][]byte
+	for i, f := range []struct{ key, path string }{{"cert", r.files.Cert}, {"key", r.files.Key}, {"ca", r.files.CA}} {
+		var err error
+		if parts[i], err = state.ReadFile(f.path, maxNamed); err != nil {
+			return fmt.Errorf("cluster.tls.%s: %w", f.key, missing(err))
+		}
 	}
-	pem, err := os.ReadFile(r.files.CA)
+	pair, err := tls.X509KeyPair(parts[0], parts[1])
 	if err != nil {
-		return fmt.Errorf("cluster.tls.ca: %w", missing(err))
+		return fmt.Errorf("cluster.tls.cert with cluster.tls.key: %w", err)
 	}
 	ca := x509.NewCertPool()
-	if !ca.AppendCertsFromPEM(pem) {
+	if !ca.AppendCertsFromPEM(parts[2]) {
 		return fmt.Errorf("cluster.tls.ca: %s holds no certificate", r.files.CA)
 	}
 	r.mu.Lock()

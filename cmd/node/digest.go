@@ -69,8 +69,8 @@ func flat(part any) map[string]string {
 	return out
 }
 
-// keyed are the keys and values of a whole configuration. Pools and clients' keys are
-// named, not counted, so that one more in between is one more.
+// keyed are the keys and values of a whole configuration. Pools, their replicas and
+// clients' keys are named, not counted, so that one more in between is one more.
 func (c *Config) keyed() map[string]string {
 	bare := *c
 	bare.Pools, bare.Gateway.Keys = nil, nil
@@ -81,7 +81,13 @@ func (c *Config) keyed() map[string]string {
 		}
 	}
 	for i := range c.Pools {
-		add("pools."+c.Pools[i].Name+".", &c.Pools[i])
+		p := c.Pools[i]
+		p.Replicas = nil
+		add("pools."+p.Name+".", &p)
+		for j := range c.Pools[i].Replicas {
+			r := &c.Pools[i].Replicas[j]
+			add(keyOf(p.Name, r)+".", r)
+		}
 	}
 	for i := range c.Gateway.Keys {
 		add("gateway.keys."+c.Gateway.Keys[i].Name+".", &c.Gateway.Keys[i])
@@ -89,19 +95,29 @@ func (c *Config) keyed() map[string]string {
 	return out
 }
 
-// newOrGone puts one name in the place of all keys of a pool, or of a client's key, that
-// only one of two configurations has.
+// keyOf is what a replica of a pool is called among the keys.
+func keyOf(pool string, r *ReplicaConfig) string { return "pools." + pool + ".replicas[" + r.URL + "]" }
+
+// newOrGone puts one name in the place of all keys of a pool, of a replica, or of a
+// client's key, that only one of two configurations has: the pool's before its replicas'.
 func newOrGone(keys []string, a, b *Config) (out []string) {
 	ones, others := a.parts(), b.parts()
-	for _, k := range keys {
-		for part := range ones {
-			if !others[part] && strings.HasPrefix(k, part+".") {
-				k = part
-			}
+	var single []string
+	for _, part := range slices.Sorted(maps.Keys(ones)) {
+		if !others[part] {
+			single = append(single, part)
 		}
-		for part := range others {
-			if !ones[part] && strings.HasPrefix(k, part+".") {
+	}
+	for _, part := range slices.Sorted(maps.Keys(others)) {
+		if !ones[part] {
+			single = append(single, part)
+		}
+	}
+	for _, k := range keys {
+		for _, part := range single { // a pool stands before its replicas
+			if strings.HasPrefix(k, part+".") || strings.HasPrefix(k, part+"[") {
 				k = part
+				break
 			}
 		}
 		if !slices.Contains(out, k) {
@@ -111,11 +127,14 @@ func newOrGone(keys []string, a, b *Config) (out []string) {
 	return out
 }
 
-// parts are the pools and clients' keys, as keyed names them.
+// parts are the pools, their replicas and clients' keys, as keyed names them.
 func (c *Config) parts() map[string]bool {
 	out := map[string]bool{}
 	for i := range c.Pools {
 		out["pools."+c.Pools[i].Name] = true
+		for j := range c.Pools[i].Replicas {
+			out[keyOf(c.Pools[i].Name, &c.Pools[i].Replicas[j])] = true
+		}
 	}
 	for i := range c.Gateway.Keys {
 		out["gateway.keys."+c.Gateway.Keys[i].Name] = true

@@ -62,7 +62,7 @@ pools:
 	if err != nil {
 		t.Fatal(err)
 	}
-	eff := taken(&was, &next)
+	eff := taken(&was, &was, &next)
 	if err := eff.Validate(); err != nil {
 		t.Fatal(err)
 	}
@@ -80,6 +80,27 @@ pools:
 	}
 	if d := differing(was.keyed(), was.keyed()); len(d) != 0 {
 		t.Errorf("it differs from itself: %q", d)
+	}
+}
+
+// A replica that comes or goes is one thing, wherever it stands in the list; with a new
+// pool its replicas are not told.
+func TestReplicaThatComesIsOneThing(t *testing.T) {
+	was, err := load(t, "pools:\n  - {name: a, model: m, replicas: [{url: \"http://x:1\"}, {url: \"http://x:10\"}]}\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	next, err := load(t, `
+pools:
+  - {name: a, model: m, replicas: [{url: "http://y:1"}, {url: "http://x:1", role: both}, {url: "http://x:2"}]}
+  - {name: b, model: n, replicas: [{url: "http://z:1"}]}
+`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := newOrGone(differing(was.keyed(), next.keyed()), &was, &next)
+	if want := []string{"pools.a.replicas[http://x:10]", "pools.a.replicas[http://x:2]", "pools.a.replicas[http://y:1]", "pools.b"}; !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
 	}
 }
 

@@ -8,32 +8,6 @@ import (
 	"github.com/hearsay-llm/hearsay/state"
 )
 
-// newDiscovery makes what finds replicas, for the pools that ask for it.
-func (n *Node) newDiscovery() error {
-	metrics := discovery.NewMetrics(n.reg)
-	for i := range n.cfg.Pools {
-		p := &n.cfg.Pools[i]
-		if !p.Discover.any() {
-			continue
-		}
-		allow, err := discovery.ParseAllow(p.Discover.Allow)
-		if err != nil {
-			return fmt.Errorf("pools.%s.discover.allow: %w", p.Name, err)
-		}
-		sources, err := n.sources(&p.Discover)
-		if err != nil {
-			return fmt.Errorf("pools.%s.discover: %w", p.Name, err)
-		}
-		n.discover = append(n.discover, discovery.New(discovery.Config{
-			Name: p.Name, Engine: state.EngineKind(p.Engine), Sources: sources, Allow: allow,
-			Grace: p.Discover.Grace, Keep: p.Discover.Keep, Deadline: p.Drain.Deadline,
-			Apply: func(list []state.Replica) { n.store.SetReplicas(state.SourceDiscovery, p.Name, list) },
-			Busy:  n.busy, Log: n.log, Metrics: metrics,
-		}))
-	}
-	return nil
-}
-
 // sources are where a pool looks, the one that is most often right last.
 func (n *Node) sources(d *DiscoverConfig) (list []discovery.Source, err error) {
 	if d.DNS.Name != "" {
@@ -73,18 +47,16 @@ func (n *Node) busy(id state.ReplicaID) bool {
 // allowed says why an operator may not add a replica to a pool: the pool's allow list
 // holds for what is found and what is added at run time alike.
 func (n *Node) allowed(pool, url string) error {
-	for i := range n.cfg.Pools {
-		p := &n.cfg.Pools[i]
-		if p.Name != pool || len(p.Discover.Allow) == 0 {
-			continue
-		}
-		allow, err := discovery.ParseAllow(p.Discover.Allow)
-		if err == nil {
-			err = allow.Check(url)
-		}
-		if err != nil {
-			return fmt.Errorf("%s: %w (discover.allow of pool %s)", url, err, pool)
-		}
+	p := n.now().pool(pool)
+	if p == nil || len(p.Discover.Allow) == 0 {
+		return nil
+	}
+	allow, err := discovery.ParseAllow(p.Discover.Allow)
+	if err == nil {
+		err = allow.Check(url)
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w (discover.allow of pool %s)", url, err, pool)
 	}
 	return nil
 }
@@ -98,7 +70,7 @@ func (n *Node) undiscovered() (pools []string) {
 	if time.Since(n.started) > discoveryGrace {
 		return nil
 	}
-	for _, d := range n.discover {
+	for _, d := range n.discover.list() {
 		if !d.Answered() {
 			pools = append(pools, d.Name())
 		}
@@ -108,7 +80,7 @@ func (n *Node) undiscovered() (pools []string) {
 
 // discoveryWarnings say what is wrong with discovery, for people.
 func (n *Node) discoveryWarnings(now time.Time) (list []string) {
-	for _, d := range n.discover {
+	for _, d := range n.discover.list() {
 		for _, s := range d.Status() {
 			at := fmt.Sprintf("pool %s, %s %s", d.Name(), s.Kind, s.Where)
 			switch {

@@ -70,7 +70,7 @@ func TestDiscoveredBesideOthers(t *testing.T) {
 	if ok, why := n.Ready(); ok || !strings.Contains(strings.Join(why, ";"), "what discovery finds for pool chat") {
 		t.Errorf("%v %q", ok, why)
 	}
-	d := n.discover[0]
+	d := n.discover.list()[0]
 	list, err := discovery.ParseFile([]byte("- {url: http://127.0.0.1:1001, id: gpu-1}\n- http://127.0.0.1:1002\n- http://169.254.169.254\n"))
 	if err != nil {
 		t.Fatal(err)

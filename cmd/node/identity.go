@@ -33,7 +33,7 @@ func loadID(dir string) (state.RouterID, error) {
 		return "", fmt.Errorf("read node id: %w", err)
 	}
 	id := newID()
-	if err := writeFile(path, []byte(id+"\n")); err != nil {
+	if err := WriteFile(path, []byte(id+"\n")); err != nil {
 		return "", fmt.Errorf("write node id: %w", err)
 	}
 	return state.RouterID(id), nil
@@ -53,8 +53,26 @@ func newBoot() state.BootID {
 	return state.BootID(binary.LittleEndian.Uint64(b[:]) | 1)
 }
 
-// writeFile replaces a file whole: a crash leaves the old or the new one.
-func writeFile(path string, b []byte) error {
+// WriteFile replaces a file whole: a crash leaves the old or the new one. What is there
+// and is no regular file stays. Errors name the path.
+func WriteFile(path string, b []byte) error {
+	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
+		return &fs.PathError{Op: "write", Path: path, Err: errors.New("it is there, and no regular file")}
+	}
+	err := writeBeside(path, b)
+	var at *fs.PathError
+	var link *os.LinkError
+	switch { // of a file that nobody has named
+	case errors.As(err, &at):
+		err = &fs.PathError{Op: "write", Path: path, Err: at.Err}
+	case errors.As(err, &link):
+		err = &fs.PathError{Op: "write", Path: path, Err: link.Err}
+	}
+	return err
+}
+
+// writeBeside writes another file, and gives it the name.
+func writeBeside(path string, b []byte) error {
 	f, err := os.CreateTemp(filepath.Dir(path), ".tmp-*")
 	if err != nil {
 		return err

@@ -5,9 +5,10 @@ import (
 	"fmt"
 	"io/fs"
 	"net"
-	"os"
 	"slices"
 	"strings"
+
+	"github.com/hearsay-llm/hearsay/state"
 )
 
 // joins reports whether this router looks for others to be one cluster with.
@@ -43,14 +44,7 @@ func (n *Node) moreToJoin() func() []string {
 }
 
 func readJoinFile(path string) (list []string, err error) {
-	info, err := os.Stat(path)
-	if err == nil && !info.Mode().IsRegular() {
-		return nil, errors.New("it is no regular file") // a pipe would hold the reader
-	}
-	var b []byte
-	if err == nil {
-		b, err = os.ReadFile(path)
-	}
+	b, err := state.ReadFile(path, maxNamed)
 	var at *fs.PathError
 	if errors.As(err, &at) {
 		return nil, at.Err

@@ -31,6 +31,6 @@ func TestReadJoinFile(t *testing.T) {
 		}
 	}
 	g(filepath.Join(filepath.Dir(path), "none"), "no such file or directory")
-	g(filepath.Dir(path), "it is no regular file")
-	g(os.DevNull, "it is no regular file") // as a pipe, which would hold the reader
+	g(filepath.Dir(path), "it is a directory, not a regular file")
+	g(os.DevNull, "it is a device, not a regular file") // as a pipe, which would hold the reader
 }

@@ -46,8 +46,8 @@ type keyAnswer struct {
 
 // Keyring changes the shared secrets on all live routers, or lists them. A change is
 // refused, and nothing done, unless all live routers answer and it leaves every two of
-// them a secret in common.
-func (n *Node) Keyring(ctx context.Context, op, fingerprint string) ([]console.Keys, error) {
+// them a secret in common; and where routers are away, unless it is forced.
+func (n *Node) Keyring(ctx context.Context, op, fingerprint string, force bool) ([]console.Keys, error) {
 	if n.cfg.Cluster.SecretFile == "" {
 		return nil, invalid("no shared secret is in use: set cluster.secret_file on all routers, and restart them")
 	}
@@ -58,7 +58,7 @@ func (n *Node) Keyring(ctx context.Context, op, fingerprint string) ([]console.K
 		return now, nil
 	}
 	c := keyCall{Op: op, Print: fingerprint}
-	if err := keysAllow(now, op, fingerprint); err != nil {
+	if err := keysAllow(now, op, fingerprint, force); err != nil {
 		return nil, err
 	}
 	if op == keyAdd {
@@ -75,7 +75,8 @@ func invalid(format string, args ...any) error {
 }
 
 // keysAllow says why a change is not to be made, given what each live router has.
-func keysAllow(now []console.Keys, op, print string) error {
+func keysAllow(now []console.Keys, op, print string, force bool) error {
+	var away []string
 	known := slices.ContainsFunc(now, func(k console.Keys) bool { return slices.Contains(k.Keys, print) })
 	switch {
 	case op != keyAdd && op != keyUse && op != keyRemove:
@@ -85,7 +86,8 @@ func keysAllow(now []console.Keys, op, print string) error {
 	}
 	for _, k := range now {
 		switch {
-		case k.Away: // it may never come back
+		case k.Away:
+			away = append(away, k.Name)
 		case k.Error != "":
 			return invalid("nothing was changed: router %s does not say which secrets it has: %s", k.Name, k.Error)
 		case op == keyAdd && len(k.Keys) >= maxSecrets && !slices.Contains(k.Keys, print):
@@ -95,6 +97,11 @@ func keysAllow(now []console.Keys, op, print string) error {
 		case op == keyRemove && slices.Index(k.Keys, print) == 0:
 			return invalid("nothing was changed: router %s uses secret %s: hearsay keyring use another first", k.Name, print)
 		}
+	}
+	if len(away) > 0 && !force { // they may never come back
+		return invalid("nothing was changed: %d of %d routers are away (%s), whose files would stay as they are: start them first, "+
+			"or repeat it with --force, and change cluster.secret_file of those that are to come back by hand before they do",
+			len(away), len(now), strings.Join(away, ", "))
 	}
 	return nil
 }
@@ -260,7 +267,7 @@ func replaceSecrets(path string, list [][]byte) error {
 		b.Write(s)
 		b.WriteByte('\n')
 	}
-	if err := writeFile(path, []byte(b.String())); err != nil {
+	if err := WriteFile(path, []byte(b.String())); err != nil {
 		return err
 	}
 	return os.Chmod(path, info.Mode().Perm())

@@ -52,7 +52,7 @@ func TestChangedKeys(t *testing.T) {
 func TestKeysAllowNoCut(t *testing.T) {
 	f := func(op, print, want string, now ...console.Keys) {
 		t.Helper()
-		err := keysAllow(now, op, print)
+		err := keysAllow(now, op, print, false)
 		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
 			t.Errorf("%s %s of %+v: %v, want %q", op, print, now, err, want)
 		}
@@ -65,7 +65,14 @@ func TestKeysAllowNoCut(t *testing.T) {
 	f(keyUse, "b", "", keys("r1", "a", "b"), keys("r2", "b", "a"))
 	f(keyUse, "b", "router r2 has no secret b", keys("r1", "a", "b"), keys("r2", "a"))
 	f(keyUse, "b", "router r2 does not say", keys("r1", "a", "b"), console.Keys{Name: "r2", Error: "no answer"})
-	f(keyUse, "b", "", keys("r1", "a", "b"), console.Keys{Name: "r2", Error: "it is away", Away: true})
+	away := func(name string) console.Keys { return console.Keys{Name: name, Error: "it is away", Away: true} }
+	for op, print := range map[string]string{keyAdd: "", keyUse: "b", keyRemove: "b"} {
+		f(op, print, "2 of 3 routers are away (r2, r3)", keys("r1", "a", "b"), away("r2"), away("r3"))
+		if err := keysAllow([]console.Keys{keys("r1", "a", "b"), away("r2")}, op, print, true); err != nil {
+			t.Errorf("%s by force: %v", op, err)
+		}
+	}
+	f(keyUse, "z", "no router has a secret z", keys("r1", "a", "b"), away("r2"))
 	f(keyUse, "", "without a fingerprint", keys("r1", "a"))
 	f(keyRemove, "a", "router r1 uses secret a", keys("r1", "a", "b"), keys("r2", "b", "a"))
 	f(keyRemove, "a", "", keys("r1", "b", "a"), keys("r2", "b"))

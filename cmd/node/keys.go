@@ -6,11 +6,11 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
-	"os"
 	"slices"
 	"time"
 
 	"github.com/hearsay-llm/hearsay/cluster/gossip"
+	"github.com/hearsay-llm/hearsay/state"
 )
 
 const (
@@ -26,7 +26,7 @@ func readSecrets(path string, most int) (list [][]byte, err error) {
 	if path == "" {
 		return nil, nil
 	}
-	b, err := os.ReadFile(path)
+	b, err := state.ReadFile(path, maxNamed)
 	if err != nil {
 		return nil, err
 	}

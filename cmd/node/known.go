@@ -74,7 +74,7 @@ func (n *Node) saveKnown() error {
 		return err
 	}
 	return errors.Join(
-		writeFile(n.data(sketchFile), sketch.Bytes()),
-		writeFile(n.data(lessonsFile), lessons),
+		WriteFile(n.data(sketchFile), sketch.Bytes()),
+		WriteFile(n.data(lessonsFile), lessons),
 	)
 }

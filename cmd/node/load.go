@@ -2,11 +2,14 @@ package node
 
 import (
 	"fmt"
+	"io"
 	"os"
 	"reflect"
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/hearsay-llm/hearsay/state"
 )
 
 // Load reads a configuration file (none if path is empty) over the defaults, then
@@ -33,9 +36,9 @@ func LoadWith(path string, environ []string, flags func(*Config) (given map[stri
 func read(path string, environ []string, flags func(*Config) (map[string]string, error), v *faults) (Config, error) {
 	cfg := Defaults()
 	if path != "" {
-		b, err := os.ReadFile(path)
+		b, err := readConfig(path)
 		if err != nil {
-			return cfg, fmt.Errorf("read configuration: %w", err)
+			return cfg, fmt.Errorf("configuration: %w", err)
 		}
 		decode(b, &cfg, v)
 	}
@@ -54,6 +57,35 @@ func read(path string, environ []string, flags func(*Config) (map[string]string,
 	cfg.noZeros(zeros, v)
 	cfg.validate(v)
 	return cfg, nil
+}
+
+// maxConfig bounds a configuration file, maxNamed the other files that a configuration
+// names.
+const (
+	maxConfig = 16 << 20
+	maxNamed  = 1 << 20
+)
+
+// Streamed reports whether a path stands for what the process was given by its parent,
+// such as /dev/stdin: it can be read once.
+func Streamed(path string) bool {
+	return path == "/dev/stdin" || strings.HasPrefix(path, "/dev/fd/") || strings.HasPrefix(path, "/proc/self/fd/")
+}
+
+func readConfig(path string) ([]byte, error) {
+	if !Streamed(path) {
+		return state.ReadFile(path, maxConfig)
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = f.Close() }()
+	b, err := io.ReadAll(io.LimitReader(f, maxConfig+1))
+	if err == nil && len(b) > maxConfig {
+		err = fmt.Errorf("read %s: it is larger than %d bytes", path, maxConfig)
+	}
+	return b, err
 }
 
 // zeros are the pools' numbers that the file gives as 0.

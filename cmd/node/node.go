@@ -19,7 +19,6 @@ import (
 
 	"github.com/hearsay-llm/hearsay/autoscale"
 	"github.com/hearsay-llm/hearsay/cluster/consensus"
-	"github.com/hearsay-llm/hearsay/cluster/discovery"
 	"github.com/hearsay-llm/hearsay/cluster/gossip"
 	"github.com/hearsay-llm/hearsay/cluster/mesh"
 	"github.com/hearsay-llm/hearsay/cluster/observe"
@@ -55,7 +54,7 @@ type Node struct {
 	observe   *observe.Loop
 	balance   *balance.Loop
 	scale     *autoscale.Loop
-	discover  []*discovery.Pool
+	discover  *discoveries
 	gate      *gateway.Gate
 	proxy     *proxy.Server
 	console   *console.Server
@@ -277,9 +276,7 @@ func (n *Node) Run(ctx context.Context) error {
 	p.add("other clusters", 2*time.Second, n.tellApart)
 	p.add("configurations", 2*time.Second, n.watchConfigs)
 	p.add("reload", 5*time.Second, n.reloadOnHangup)
-	for _, d := range n.discover {
-		p.add("discovery", 10*time.Second, d.Run)
-	}
+	p.add("discovery", 10*time.Second, n.discover.Run)
 	p.add("observe", 5*time.Second, n.observe.Run)
 	p.add("balance", time.Second, n.balance.Run)
 	p.add("figures", time.Second, n.meter.Run)

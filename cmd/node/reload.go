@@ -26,13 +26,19 @@ func (n *Node) Reload(context.Context) (console.Reloaded, error) {
 	}
 	was := n.now()
 	next, err := n.deps.Load()
-	var eff Config
+	var (
+		eff  Config
+		plan []foundBy
+	)
 	if err == nil && len(next.Pools) == 0 {
 		err = errors.New("pools: is missing: a router needs at least one")
 	}
 	if err == nil {
-		eff = taken(was, &next)
+		eff = taken(&n.cfg, was, &next)
 		err = eff.Validate() // what stays may not go with what is new
+	}
+	if err == nil {
+		plan, err = n.planDiscovery(&eff)
 	}
 	if err != nil {
 		why := err.Error()
@@ -44,6 +50,7 @@ func (n *Node) Reload(context.Context) (console.Reloaded, error) {
 	old := was.keyed()
 	r := console.Reloaded{Changed: newOrGone(differing(old, eff.keyed()), was, &eff), Restart: differing(eff.keyed(), next.keyed())}
 	n.take(was, &eff)
+	n.discoverBy(plan)
 	n.reloadFault.Store(nil)
 	n.reloads.WithLabelValues("done").Inc()
 	r.Config = n.mark(eff.digests())
@@ -63,27 +70,33 @@ func (n *Node) askAgain() {
 	}
 }
 
-// taken is the next configuration as far as a running router can take it.
-func taken(was, next *Config) Config {
+// taken is the next configuration as far as a running router can take it. Actuators are
+// made at the start, and stay with their pools: also with one that was taken out and is
+// put back.
+func taken(start, was, next *Config) Config {
 	eff := *was
 	eff.Log.Level, eff.Gateway = next.Log.Level, next.Gateway
 	eff.Pools = slices.Clone(next.Pools)
 	for i := range eff.Pools {
 		p := &eff.Pools[i]
-		at := slices.IndexFunc(was.Pools, func(q PoolConfig) bool { return q.Name == p.Name })
-		if at < 0 {
-			p.Discover = DiscoverConfig{}         // what finds replicas is made at the start, too
-			if p.Scale.Actuator != state.DryRun { // its actuator is made at the start
-				p.Scale.Actuator, p.Scale.Command, p.Scale.Dir = state.DryRun, nil, ""
-			}
-			continue
+		if q := was.pool(p.Name); q != nil {
+			p.Engine, p.DPRanks = q.Engine, q.DPRanks // what is known of its replicas rests on them
 		}
-		q := &was.Pools[at]
-		p.Engine, p.DPRanks = q.Engine, q.DPRanks // what is known of its replicas rests on them
-		p.Discover = q.Discover
-		p.Scale.Actuator, p.Scale.Command, p.Scale.Dir = q.Scale.Actuator, q.Scale.Command, q.Scale.Dir
+		if q := start.pool(p.Name); q != nil {
+			p.Scale.Actuator, p.Scale.Command, p.Scale.Dir = q.Scale.Actuator, q.Scale.Command, q.Scale.Dir
+		} else if p.Scale.Actuator != state.DryRun {
+			p.Scale.Actuator, p.Scale.Command, p.Scale.Dir = state.DryRun, nil, ""
+		}
 	}
 	return eff
+}
+
+// pool is one by its name; nil: there is none.
+func (c *Config) pool(name string) *PoolConfig {
+	if i := slices.IndexFunc(c.Pools, func(p PoolConfig) bool { return p.Name == name }); i >= 0 {
+		return &c.Pools[i]
+	}
+	return nil
 }
 
 // take makes a configuration the one that runs. Requests see all of its pools or none.

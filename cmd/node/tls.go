@@ -9,9 +9,10 @@ import (
 	"fmt"
 	"io/fs"
 	"net"
-	"os"
 	"sync/atomic"
 	"time"
+
+	"github.com/hearsay-llm/hearsay/state"
 )
 
 // certificateEvery is how often the files of api.tls are looked at.
@@ -52,11 +53,11 @@ func (c *certificate) load() (changed bool, err error) {
 
 // read reads a certificate with its chain, and its key.
 func (f TLSConfig) read() (pair tls.Certificate, sum [sha256.Size]byte, err error) {
-	cert, err := os.ReadFile(f.Cert)
+	cert, err := state.ReadFile(f.Cert, maxNamed)
 	if err != nil {
 		return pair, sum, fmt.Errorf("api.tls.cert: %w", missing(err))
 	}
-	key, err := os.ReadFile(f.Key)
+	key, err := state.ReadFile(f.Key, maxNamed)
 	if err != nil {
 		return pair, sum, fmt.Errorf("api.tls.key: %w", missing(err))
 	}

@@ -21,7 +21,8 @@ type Care interface {
 	Restore(ctx context.Context, snapshot []byte, force bool) (index uint64, behind bool, err error)
 	// Keyring lists the shared secrets of all live routers, or changes them: add, use,
 	// remove. A refusal has changed nothing; what single routers did not do is in Keys.
-	Keyring(ctx context.Context, op, fingerprint string) ([]Keys, error)
+	// Where routers are away a change takes force.
+	Keyring(ctx context.Context, op, fingerprint string, force bool) ([]Keys, error)
 	// Reload reads this router's configuration again.
 	Reload(ctx context.Context) (Reloaded, error)
 }
@@ -46,17 +47,19 @@ func (s *Server) reload(w http.ResponseWriter, r *http.Request) {
 	respond(w, http.StatusOK, out)
 }
 
-func (s *Server) listKeys(w http.ResponseWriter, r *http.Request) { s.keyring(w, r, "list", "") }
+func (s *Server) listKeys(w http.ResponseWriter, r *http.Request) {
+	s.keyring(w, r, &KeyringRequest{Op: "list"})
+}
 
 func (s *Server) changeKeys(w http.ResponseWriter, r *http.Request) {
 	var req KeyringRequest
 	if body(w, r, &req) {
-		s.keyring(w, r, req.Op, req.Key)
+		s.keyring(w, r, &req)
 	}
 }
 
-func (s *Server) keyring(w http.ResponseWriter, r *http.Request, op, key string) {
-	out, err := s.cfg.Care.Keyring(r.Context(), op, key)
+func (s *Server) keyring(w http.ResponseWriter, r *http.Request, k *KeyringRequest) {
+	out, err := s.cfg.Care.Keyring(r.Context(), k.Op, k.Key, k.Force)
 	if err != nil {
 		failWrite(w, err)
 		return
@@ -75,6 +78,10 @@ func (s *Server) leave(w http.ResponseWriter, r *http.Request) {
 
 func (s *Server) saveSnapshot(w http.ResponseWriter, r *http.Request) {
 	b, err := s.cfg.Care.Save(r.Context(), r.URL.Query().Has("stale"))
+	if errors.Is(err, ErrNoLeader) {
+		noLeader(w, "what is committed can't be asked for; --stale (?stale) saves what this router knows of it")
+		return
+	}
 	if err != nil {
 		failWrite(w, err)
 		return

@@ -44,7 +44,10 @@ func (f *fakeCare) Reload(context.Context) (Reloaded, error) {
 	return Reloaded{Changed: []string{"log.level"}}, f.note("reload")
 }
 
-func (f *fakeCare) Keyring(_ context.Context, op, key string) ([]Keys, error) {
+func (f *fakeCare) Keyring(_ context.Context, op, key string, force bool) ([]Keys, error) {
+	if force {
+		op += " by force"
+	}
 	return []Keys{{Name: "one"}}, f.note("keys " + op + " " + key)
 }
 
@@ -98,6 +101,11 @@ func TestCareIsAskedAndItsRefusalsAreTold(t *testing.T) {
 	f("POST", "config/reload", "", "reload", "log.level")
 	f("GET", "keyring", "", "keys list ", "one")
 	f("POST", "keyring", `{"op":"use","key":"ab"}`, "keys use ab", "one")
+	f("POST", "keyring", `{"op":"add","force":true}`, "keys add by force ", "one")
+	care.err = ErrNoLeader
+	if _, got := do(t, "GET", url+"snapshot", "", "Authorization", "Bearer secret"); !strings.Contains(got, "--stale") {
+		t.Errorf("a snapshot without a leader: %s", got)
+	}
 }
 
 func TestRouterWithoutCareSaysSo(t *testing.T) {

@@ -61,6 +61,8 @@ type Keys struct {
 type KeyringRequest struct {
 	Op  string `json:"op"`  // add | use | remove
 	Key string `json:"key"` // a fingerprint; with add, empty for a new secret
+	// Force changes those of the live routers although others are away.
+	Force bool `json:"force"`
 }
 
 // Member is one router of the cluster, this one included.

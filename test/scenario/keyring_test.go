@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -31,7 +32,8 @@ func TestKeyringChangesTheSecretOfAll(t *testing.T) {
 		b.Within(15*time.Second, "three voters", voting(b, 3))
 		keyring := func(i, want int, op, key string) (list []console.Keys) {
 			t.Helper()
-			method, in := "POST", any(console.KeyringRequest{Op: op, Key: key})
+			op, force := strings.CutSuffix(op, " by force")
+			method, in := "POST", any(console.KeyringRequest{Op: op, Key: key, Force: force})
 			if op == "list" {
 				method, in = "GET", nil
 			}
@@ -84,10 +86,11 @@ func TestKeyringChangesTheSecretOfAll(t *testing.T) {
 		}
 		all(keyring(0, http.StatusOK, "list", ""), fresh)
 
-		// One that is away is named, and lacks what was added meanwhile.
+		// While one is away it takes force; it is named, and lacks what was added meanwhile.
 		b.Router(2).Kill()
 		b.Settle(20 * time.Second)
-		list = keyring(0, http.StatusOK, "add", "")
+		keyring(0, http.StatusBadRequest, "add", "")
+		list = keyring(0, http.StatusOK, "add by force", "")
 		next := list[len(list)-1].Keys[1]
 		if i := slices.IndexFunc(list, func(k console.Keys) bool { return k.Away }); i < 0 || list[i].Name != "r2" {
 			t.Errorf("%+v", list)

@@ -59,8 +59,11 @@ func (a *azure) Next() (*Request, error) {
 		return nil, io.EOF
 	}
 	a.row++
-	if err != nil {
-		return nil, fmt.Errorf("row %d: %w", a.row, err)
+	switch {
+	case errors.Is(err, csv.ErrFieldCount):
+		return nil, fmt.Errorf("row %d: it has not three fields: it may be cut off", a.row)
+	case err != nil:
+		return nil, fmt.Errorf("row %d: %w", a.row, readFault(err))
 	}
 	r, err := a.parse(record)
 	if err != nil {
@@ -92,15 +95,15 @@ func (a *azure) start() error {
 func (a *azure) parse(record []string) (*Request, error) {
 	when, err := time.Parse(azureTime, record[0])
 	if err != nil {
-		return nil, fmt.Errorf("decode time: %w", err)
+		return nil, fmt.Errorf("TIMESTAMP %.40q is no time such as 2023-11-16 18:15:46", record[0])
 	}
 	input, err := parseTokens(record[1], 1)
 	if err != nil {
-		return nil, fmt.Errorf("decode context tokens: %w", err)
+		return nil, fmt.Errorf("ContextTokens: %w", err)
 	}
 	output, err := parseTokens(record[2], 0)
 	if err != nil {
-		return nil, fmt.Errorf("decode generated tokens: %w", err)
+		return nil, fmt.Errorf("GeneratedTokens: %w", err)
 	}
 	if a.row == 1 {
 		a.origin = when
@@ -130,7 +133,7 @@ func (a *azure) parse(record []string) (*Request, error) {
 func parseTokens(s string, least int) (int, error) {
 	n, err := strconv.Atoi(s)
 	if err != nil {
-		return 0, err
+		return 0, fmt.Errorf("%.40q is no whole number", s)
 	}
 	if n < least || n > maxTokens {
 		return 0, fmt.Errorf("%d is out of range", n)

@@ -113,6 +113,9 @@ func (e *events) all() ([]*Request, error) {
 		return nil, err
 	}
 	slices.SortStableFunc(list, func(a, b recorded) int { return a.At.Compare(b.At) })
+	if span := list[len(list)-1].At.Sub(list[0].At); span > time.Duration(maxRecordedMS)*time.Millisecond {
+		return nil, fmt.Errorf("its first request is of %s and its last of %s: is a clock wrong?", list[0].At.Format(time.DateOnly), list[len(list)-1].At.Format(time.DateOnly))
+	}
 	var tokens, size float64
 	for i := range list {
 		tokens += float64(list[i].Prompt)
@@ -138,8 +141,8 @@ func (e *events) all() ([]*Request, error) {
 func (e *events) lines() (list []recorded, err error) {
 	lines := bufio.NewScanner(e.in)
 	lines.Buffer(nil, maxLineBytes)
-	pool, others := e.cfg.Pool, 0
-	for n := 1; lines.Scan(); n++ {
+	pool, others, n := e.cfg.Pool, 0, 1
+	for ; lines.Scan(); n++ {
 		line := bytes.TrimSpace(lines.Bytes())
 		if len(line) == 0 {
 			continue
@@ -164,7 +167,7 @@ func (e *events) lines() (list []recorded, err error) {
 		list = append(list, x)
 	}
 	if err := lines.Err(); err != nil {
-		return nil, err
+		return nil, fmt.Errorf("line %d: %w", n, readFault(err))
 	}
 	switch {
 	case len(list) == 0 && e.cfg.Pool != "" && others > 0:
@@ -178,7 +181,7 @@ func (e *events) lines() (list []recorded, err error) {
 // parseEvent reads one line. The Record of what is no request is nil.
 func parseEvent(line []byte) (x recorded, err error) {
 	if err := json.Unmarshal(line, &x.event); err != nil {
-		return x, fmt.Errorf("decode event: %w", err)
+		return x, jsonFault(err)
 	}
 	if x.Kind == "" {
 		return x, errors.New("it is no event: it has no kind")

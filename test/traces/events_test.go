@@ -77,7 +77,12 @@ func TestEventsThatCannotBe(t *testing.T) {
 	f("is no mark", told(1, "chat", "256", 600, 1), "")
 	f("a mark at 256 after one at 256", told(1, "chat", "256.a 256.b", 600, 1), "")
 	f("of 100 bytes", told(1, "chat", "256.a", 100, 1), "")
-	f("decode event", `{"kind":"request"`, "")
+	f("line 1: it is cut off", `{"kind":"request"`, "")
+	f("line 1: record.queued_ms is a string", `{"at":"2026-01-02T03:04:00Z","kind":"request","record":{"queued_ms":"x"}}`, "")
+	f("line 1: it holds a array alone", `[]`, "")
+	f("line 1: \"noon\" is no time", `{"at":"noon","kind":"request"}`, "")
+	f("line 2: it is not JSON, from its byte", "\n{kind}", "")
+	f("of 1500-01-02 and its last of 2026-01-02", strings.Replace(told(1, "chat", "", 10, 1), "2026", "1500", 1)+told(2, "chat", "", 10, 1), "")
 	f("without a record", `{"at":"2026-01-02T03:04:00Z","kind":"request"}`, "")
 	f("no kind", `{"at":"2026-01-02T03:04:00Z"}`, "")
 	if list, err := readEvents(Events(strings.NewReader(two), EventsConfig{Pool: "other"})); err != nil || len(list) != 1 {

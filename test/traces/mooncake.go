@@ -36,7 +36,7 @@ const (
 	maxLineBytes   = 8 << 20
 	maxTokens      = 4 << 20
 	maxBucketRows  = 1 << 16
-	maxRecordedMS  = int64(1) << 45 // some 1,100 years
+	maxRecordedMS  = int64(1) << 43 // some 280 years, which is as much as a Duration holds
 	readerBufBytes = 64 << 10
 )
 
@@ -127,7 +127,7 @@ func (m *mooncake) row() (*Request, error) {
 	for {
 		line, err := m.readLine()
 		if err != nil && !errors.Is(err, io.EOF) {
-			return nil, fmt.Errorf("line %d: %w", m.line, err)
+			return nil, fmt.Errorf("line %d: %w", m.line, readFault(err))
 		}
 		line = bytes.TrimSpace(line)
 		if len(line) == 0 {
@@ -172,7 +172,7 @@ func (m *mooncake) parse(line []byte) (*Request, error) {
 		Hashes    []uint64 `json:"hash_ids"`
 	}
 	if err := json.Unmarshal(line, &row); err != nil {
-		return nil, fmt.Errorf("decode row: %w", err)
+		return nil, jsonFault(err)
 	}
 	switch {
 	case row.Timestamp == nil:

@@ -107,6 +107,9 @@ func Open(name string, cfg OpenConfig) (*Trace, error) {
 	if path := embedded(name); path != "" {
 		file, err = data.Open(path)
 	} else {
+		if info, err := os.Stat(name); err == nil && !info.Mode().IsRegular() { // a pipe would hold the reader, and can't be read again
+			return nil, fmt.Errorf("open trace %s: it is no regular file", name)
+		}
 		file, err = os.Open(name)
 		if errors.Is(err, os.ErrNotExist) {
 			return nil, fmt.Errorf("no trace named %q and no such file; the embedded ones are %s: %w", name, strings.Join(Names(), ", "), err)
@@ -127,7 +130,7 @@ func firstBytes(err error) error {
 	if errors.Is(err, io.EOF) {
 		return errors.New("it is empty")
 	}
-	return fmt.Errorf("read its first bytes: %w", err)
+	return readFault(err)
 }
 
 func (t *Trace) detect(in *bufio.Reader, cfg OpenConfig) error {
@@ -138,7 +141,10 @@ func (t *Trace) detect(in *bufio.Reader, cfg OpenConfig) error {
 	if bytes.Equal(first, []byte{0x1f, 0x8b}) {
 		unzip, err := gzip.NewReader(in)
 		if err != nil {
-			return fmt.Errorf("gzip: %w", err)
+			if errors.Is(err, io.EOF) {
+				err = io.ErrUnexpectedEOF
+			}
+			return readFault(err)
 		}
 		t.closers = append(t.closers, unzip)
 		in = bufio.NewReaderSize(unzip, readerBufBytes)

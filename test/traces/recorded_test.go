@@ -224,10 +224,10 @@ func TestBrokenTracesAreRefusedWithTheirLine(t *testing.T) {
 	f(good+`{"timestamp": 6, "input_length": 1, "output_length": -2, "hash_ids": [1]}`, "output_length -2 is out of range")
 	f(good+`{"timestamp": -6, "input_length": 1, "output_length": 2, "hash_ids": [1]}`, "timestamp -6 is out of range")
 	f(good+`{"input_length": 1, "output_length": 2, "hash_ids": [1]}`, "no timestamp")
-	f(good+`{"timestamp": 6, "input_len`, "line 2: decode row")
+	f(good+`{"timestamp": 6, "input_len`, "line 2: it is cut off")
 	f("TIMESTAMP,A,B\n", "header is")
-	f("TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:15:46,1,1\nyesterday,1,1\n", "row 2: decode time")
-	f("TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:15:46,0,1\n", "row 1: decode context tokens")
+	f("TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:15:46,1,1\nyesterday,1,1\n", "row 2: TIMESTAMP \"yesterday\" is no time")
+	f("TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:15:46,0,1\n", "row 1: ContextTokens: 0 is out of range")
 }
 
 func TestUnknownTraceNamesTheKnownOnes(t *testing.T) {

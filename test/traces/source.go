@@ -33,7 +33,11 @@ func (s *scaled) Next() (*Request, error) {
 	if err != nil {
 		return nil, err
 	}
-	r.At = time.Duration(float64(r.At) / s.factor)
+	at := float64(r.At) / s.factor
+	if at > float64(time.Duration(maxRecordedMS)*time.Millisecond) {
+		return nil, fmt.Errorf("at rate %v a request is due after %.0f years: give a higher one", s.factor, at/float64(365*24*time.Hour))
+	}
+	r.At = time.Duration(at)
 	return r, nil
 }
 

@@ -21,7 +21,8 @@ type Figures struct {
 	TPOTP99  time.Duration `json:"tpot_p99_ns"`
 	HitRate  float64       `json:"hit_rate"`    // cached over prompt tokens
 	MetSLO   float64       `json:"met_slo"`     // share of requests
-	Goodput  float64       `json:"goodput_rps"` // those, per second of arrivals
+	Goodput  float64       `json:"goodput_rps"` // those, per second of Span; 0 where that is
+	Span     time.Duration `json:"span_ns"`     // of arrivals; 0: they came at one time
 	Spread   float64       `json:"spread"`      // most requests of a replica over the mean
 }
 
@@ -123,12 +124,16 @@ func Write(out io.Writer, title string, outcomes []Outcome) {
 		if i > 0 {
 			hit += fmt.Sprintf(" (%+.3f)", f.HitRate-base.HitRate)
 		}
+		goodput := "-"
+		if f.Span > 0 {
+			goodput = relative(fmt.Sprintf("%.2f", f.Goodput), f.Goodput, base.Goodput)
+		}
 		rows = append(rows, []string{
 			outcomes[i].Name,
 			relative(seconds(f.TTFTMean), float64(f.TTFTMean), float64(base.TTFTMean)), seconds(f.TTFTP50),
 			relative(seconds(f.TTFTP99), float64(f.TTFTP99), float64(base.TTFTP99)),
 			relative(fmt.Sprintf("%.1f", 1e3*f.TPOTP99.Seconds()), float64(f.TPOTP99), float64(base.TPOTP99)),
-			hit, relative(fmt.Sprintf("%.2f", f.Goodput), f.Goodput, base.Goodput),
+			hit, goodput,
 			fmt.Sprintf("%.1f %%", 100*f.MetSLO), fmt.Sprintf("%.2f", f.Spread), fmt.Sprint(f.Failed),
 		})
 	}

@@ -70,5 +70,9 @@ func (d *draws) into(f *Figures) {
 	f.TTFTMean = d.sum / time.Duration(len(d.ttft))
 	f.TTFTP50, f.TTFTP99, f.TPOTP99 = quantile(d.ttft, 0.5), quantile(d.ttft, 0.99), quantile(d.tpot, 0.99)
 	f.MetSLO = d.met / float64(f.Requests)
-	f.Goodput = d.met / max(1e-9, (d.to-d.from).Seconds())
+	if f.Span = d.to - d.from; f.Span < time.Millisecond { // there is no rate then
+		f.Span = 0
+		return
+	}
+	f.Goodput = d.met / f.Span.Seconds()
 }

@@ -31,6 +31,9 @@ type world struct {
 	flights []flight         // by request
 	waiting map[int][]func() // by request: the turns that reply to it and are due
 	left    int              // requests that have not ended
+	came    int              // requests that were due
+	flying  int              // requests that were sent and have not ended
+	quiet   time.Duration    // when the last one ended
 	err     error
 }
 
@@ -81,16 +84,27 @@ func (w *world) at(when time.Duration, do func()) {
 	heap.Push(&w.events, event{max(when, w.now), w.count, do})
 }
 
-// every plans something at once and again and again while requests are left.
+// every plans something at once and again and again while requests are left, but not for
+// a time in which nothing happens.
 func (w *world) every(d time.Duration, do func()) {
 	var again func()
 	again = func() {
 		do()
 		if w.left > 0 {
-			w.at(w.now+d, again)
+			w.at(w.now+d+w.pause()/d*d, again)
 		}
 	}
 	w.at(w.now, again)
+}
+
+// pause is how long from now on nothing is to be done: all is told and read that has
+// happened, and the next request is not due. A trace may have gaps of days.
+func (w *world) pause() time.Duration {
+	settled := max(settle, 2*w.cfg.Delay)
+	if w.flying > 0 || w.came == len(w.work.Items) || w.now < w.quiet+settled {
+		return 0
+	}
+	return max(0, w.work.Items[w.came].At-settled-w.now)
 }
 
 const (
@@ -100,6 +114,9 @@ const (
 	sweepEvery = 30 * time.Second
 	// startUp is how long routers know each other before the first request.
 	startUp = time.Second
+	// settle is how long after the last answer, and before the next request, what is done
+	// at intervals goes on.
+	settle = 10 * time.Second
 )
 
 func newWorld(cfg Config, work *Workload) (*world, error) {
@@ -159,6 +176,7 @@ func (w *world) run(ctx context.Context) error {
 
 // due sends request i through a router, once the turn it replies to has been answered.
 func (w *world) due(i int, r *router) {
+	w.came++
 	if p := w.work.Items[i].Prev; p >= 0 && !w.flights[p].ended {
 		w.waiting[p] = append(w.waiting[p], func() { w.send(i, r) })
 		return
@@ -170,6 +188,7 @@ func (w *world) due(i int, r *router) {
 func (w *world) send(i int, r *router) {
 	f := &w.flights[i]
 	*f = flight{item: w.work.Items[i], i: i, from: r, sent: w.now}
+	w.flying++
 	job, err := r.core.Admit(&proxy.Ask{Request: &f.item.Request, Body: f.item.Body, Session: f.item.Session})
 	if err != nil {
 		w.end(f, true)
@@ -254,6 +273,8 @@ func (w *world) end(f *flight, failed bool) {
 	}
 	f.failed, f.ended = failed, true
 	w.left--
+	w.flying--
+	w.quiet = w.now
 	for _, next := range w.waiting[f.i] {
 		w.at(w.now, next)
 	}
