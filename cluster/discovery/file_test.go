@@ -74,8 +74,8 @@ func TestFaultsOfFilesAreSaid(t *testing.T) {
 			}
 		}
 	}
-	f("", "nothing is in it", "write []")
-	f("# none", "nothing is in it", "write []")
+	f("", "it is empty", "write []")
+	f("# none", "it is empty", "write []")
 	f("- http://a:1\n- {url: [x]}", "line 2: url", "write a text such as")
 	f("- url: http://a:1\n  dp_ranks: many", "line 2: dp_ranks", "write a whole number")
 	f("- url: http://a:1\n  drain: maybe", "line 2: drain", "write true or false")
@@ -181,7 +181,7 @@ func TestFileIsReadAgain(t *testing.T) {
 		w.write("- url: http://a:1\n  ro")
 		w.want(looked, "not a list")
 		w.write("")
-		w.want(looked, "nothing is in it")
+		w.want(looked, "it is empty")
 		w.write("[http://d:1]")
 		w.want(looked, "d")
 		if err := os.Remove(w.path); err != nil {

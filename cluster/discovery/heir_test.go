@@ -26,14 +26,15 @@ func TestSuccessorKeepsReplicasUntilItKnows(t *testing.T) {
 	cfg := discovery.Config{Grace: time.Minute}
 	a := newRig(t, cfg, discovery.KindDNS, discovery.KindFile)
 	a.hear(0, urls("d"))
+	a.hear(1, urls("f", "g", "h"))
 	a.hear(1, urls("f", "g"))
-	a.want("d:8000", "f:8000", "g:8000")
+	a.want("d:8000", "f:8000", "g:8000", "h:8000 draining")
 
 	b := succeed(a, cfg, discovery.KindKubernetes, discovery.KindFile)
-	b.want("d:8000", "f:8000", "g:8000")
+	b.want("d:8000", "f:8000", "g:8000", "h:8000 draining")
 	a.hear(1, urls("x"))
 	a.pass(time.Hour)
-	a.want("d:8000", "f:8000", "g:8000") // what it applied before
+	a.want("d:8000", "f:8000", "g:8000", "h:8000 draining") // what it applied before
 	b.hear(1, discovery.Snapshot{Err: errAway})
 	b.pass(time.Hour)
 	b.want("d:8000", "f:8000", "g:8000") // its file fails, Kubernetes has not answered

@@ -80,7 +80,7 @@ func ParseFile(b []byte) ([]Found, error) {
 
 var (
 	errNoList  = errors.New("write a list, or one under the only key replicas")
-	errNothing = errors.New("nothing is in it: write [] where there are no replicas")
+	errNothing = errors.New("it is empty: write [] where there are no replicas")
 )
 
 func parseList(b []byte) ([]fileEntry, error) {
