@@ -108,6 +108,13 @@ func TestEveryMessageComesBackAsItWas(t *testing.T) {
 				Pool: genID(t, "pool"), Requests: rapid.Int64Range(0, maxCount).Draw(t, "waiting"), Tokens: rapid.Int64Range(0, maxCount).Draw(t, "waiting tokens"),
 			})
 		}
+		for range rapid.IntRange(0, 3).Draw(t, "asked") {
+			x := state.Traffic{Pool: genID(t, "pool")}
+			for _, n := range x.Counts() {
+				*n = rapid.Int64Range(0, maxCount).Draw(t, "count")
+			}
+			m.Traffic = append(m.Traffic, x)
+		}
 		got, err := d.Rows(AppendRows([]byte(nil), &m))
 		same(t, got, m, err)
 	})
@@ -227,6 +234,7 @@ func TestALaterReleasesFieldsAreSkipped(t *testing.T) {
 		})
 	}
 	e.uint(0) // no backlogs
+	e.uint(0) // no traffic
 	e.bytes([]byte("and this too"))
 	m, err := d.Rows(e.b)
 	if err != nil || len(m.Rows.Rows) != 2 || m.Rows.Rows[1].Replica != "b" || m.Rows.Rows[1].UncachedTokens != 10 {
