@@ -39,6 +39,7 @@ type Loop struct {
 
 	mu      sync.Mutex
 	reports map[state.TargetKey]Report // guarded by mu
+	refused refusedLog                 // guarded by mu
 }
 
 // memory is what the loop remembers of a target within a term.
@@ -132,6 +133,7 @@ func (l *Loop) end() {
 	l.m.actual.Reset()
 	l.mu.Lock()
 	clear(l.reports)
+	l.refused = refusedLog{}
 	l.mu.Unlock()
 }
 
@@ -285,6 +287,11 @@ func (l *Loop) decide(ctx context.Context, v *state.View, pool *state.PoolView, 
 	}
 	if refusal != "" {
 		l.m.refusals.WithLabelValues(refusal).Inc()
+		text := p.Text
+		if refusal == refusedActuator {
+			text = acting.Error()
+		}
+		l.noteRefused(o, &p, v.Facts, refusal, text, now)
 		l.log.Debug().Str("pool", o.Key.Pool).Str("reason", refusal).Int("from", p.From).Int("to", p.To).Msg("scale decision refused")
 		return p, refusal, nil
 	}
@@ -293,7 +300,7 @@ func (l *Loop) decide(ctx context.Context, v *state.View, pool *state.PoolView, 
 	}
 	if last := v.Facts.LastDecision(o.Key); last != nil && last.Open() {
 		if err := l.settle(ctx, last, state.OutcomeSuperseded, "the load turned", now); err != nil {
-			return l.uncommitted(p, err)
+			return l.uncommitted(v, o, p, err, now)
 		}
 	}
 	l.decision++
@@ -302,10 +309,10 @@ func (l *Loop) decide(ctx context.Context, v *state.View, pool *state.PoolView, 
 		From: p.From, To: p.To, Reason: p.Text, Evidence: evidence(o, &p, &l.lim), By: string(l.cfg.Self), At: now,
 	}
 	if p.To < p.From && !a.DryRun {
-		d.Victims = l.victims(v, a, nil, p.From-p.To)
+		d.Victims = l.victims(v, a, nil, nil, p.From-p.To)
 	}
 	if err := l.cfg.Committer.Commit(ctx, state.Command{ID: d.ID, Kind: state.CommandSetTarget, Epoch: l.epoch, Decision: d}); err != nil {
-		return l.uncommitted(p, err)
+		return l.uncommitted(v, o, p, err, now)
 	}
 	direction := "up"
 	if p.To < p.From {
@@ -317,8 +324,9 @@ func (l *Loop) decide(ctx context.Context, v *state.View, pool *state.PoolView, 
 	return p, "", nil
 }
 
-func (l *Loop) uncommitted(p Plan, err error) (Plan, string, error) {
+func (l *Loop) uncommitted(v *state.View, o *Observation, p Plan, err error, now time.Time) (Plan, string, error) {
 	l.m.refusals.WithLabelValues(refusedCommit).Inc()
+	l.noteRefused(o, &p, v.Facts, refusedCommit, err.Error(), now)
 	return p, refusedCommit, err
 }
 

@@ -74,14 +74,14 @@ func taken(was, next *Config) Config {
 		if at < 0 {
 			p.Discover = DiscoverConfig{}         // what finds replicas is made at the start, too
 			if p.Scale.Actuator != state.DryRun { // its actuator is made at the start
-				p.Scale.Actuator, p.Scale.Command, p.Scale.Dir = state.DryRun, nil, ""
+				p.Scale.Actuator, p.Scale.Command, p.Scale.Dir, p.Scale.Webhook = state.DryRun, nil, "", WebhookConfig{Timeout: p.Scale.Webhook.Timeout}
 			}
 			continue
 		}
 		q := &was.Pools[at]
 		p.Engine, p.DPRanks = q.Engine, q.DPRanks // what is known of its replicas rests on them
 		p.Discover = q.Discover
-		p.Scale.Actuator, p.Scale.Command, p.Scale.Dir = q.Scale.Actuator, q.Scale.Command, q.Scale.Dir
+		p.Scale.Actuator, p.Scale.Command, p.Scale.Dir, p.Scale.Webhook = q.Scale.Actuator, q.Scale.Command, q.Scale.Dir, q.Scale.Webhook
 	}
 	return eff
 }
