@@ -38,7 +38,9 @@ func command(r *http.Request, kind state.CommandKind) state.Command {
 }
 
 // operatorsID is the id of the decision that a command bears: a repeat bears the same.
-func operatorsID(c *state.Command) string { return "op-" + strings.TrimPrefix(c.ID, string(c.Kind)+":") }
+func operatorsID(c *state.Command) string {
+	return "op-" + strings.TrimPrefix(c.ID, string(c.Kind)+":")
+}
 
 func (s *Server) commit(w http.ResponseWriter, r *http.Request, c state.Command) {
 	index, behind, err := s.write.Commit(r.Context(), c)
