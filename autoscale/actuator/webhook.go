@@ -78,7 +78,7 @@ func NewWebhook(cfg WebhookConfig) (*Webhook, error) {
 	case cfg.Pool == "" || cfg.Secrets == nil:
 		return nil, errors.New("webhook actuator: pool or secrets are missing")
 	case err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https":
-		return nil, errors.New("webhook actuator: the URL must be http://HOST... or https://HOST...")
+		return nil, errors.New("webhook actuator: the URL is not one such as https://scaler.example/hearsay")
 	case u.User != nil:
 		return nil, errors.New("webhook actuator: the URL must not hold credentials: calls are signed")
 	}
