@@ -3,6 +3,7 @@ package autoscale
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -97,6 +98,27 @@ func problem(a *state.Actual) (s string) {
 // needs, again and again, before the decision has failed. The target stays, and is
 // tried on: what can be mended without a new decision needs none.
 const giveUpAfter = 10 * time.Second
+
+// hindered takes note of an actuator's error. One that says that this term is over, or
+// that comes with its end, says nothing of the actuator.
+func (r *round) hindered(ctx context.Context, err error) error {
+	if r.last == nil || over(err) || ctx.Err() != nil {
+		return err
+	}
+	r.noteBroken(err)
+	return errors.Join(err, r.giveUp(ctx))
+}
+
+// noteMended forgets an error when the actuator can act again: the last call succeeded,
+// and no replica still has the trouble that the error was about.
+func (r *round) noteMended() {
+	for _, i := range r.act.Instances {
+		if i.Problem != "" && strings.Contains(r.mem.broken.what, i.Problem) {
+			return
+		}
+	}
+	r.mem.broken = broken{}
+}
 
 // noteBroken remembers that the actuator could not act for the present decision.
 func (r *round) noteBroken(err error) {

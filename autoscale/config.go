@@ -51,9 +51,10 @@ type Config struct {
 	Learned func(state.ReplicaID) (Capacity, bool)
 	// Queued counts requests of a pool held for want of a replica; nil: none.
 	Queued func(pool string) int
-	// Warm is how many prefix tokens a replica holds: the victim is the one that
-	// loses least. Nil: equal.
-	Warm func(state.ReplicaID) int
+	// Unique is how many warm prefix tokens a replica holds that no other one of its
+	// pool does, those in gone not counted: the victim is the one that loses least.
+	// Nil: equal.
+	Unique func(id state.ReplicaID, gone []state.ReplicaID) int
 
 	// Unsettled reports that routers differ in how a pool is configured; nil: never.
 	Unsettled func(pool string) bool

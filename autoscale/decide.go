@@ -30,6 +30,11 @@ func (l *Loop) decide(ctx context.Context, t *turn, p Plan, now time.Time) (refu
 	o := t.seen
 	if refusal := l.refuse(t, &p); refusal != "" {
 		l.m.refusals.WithLabelValues(refusal).Inc()
+		text := p.Text
+		if refusal == refusedActuator {
+			text = t.err.Error()
+		}
+		l.noteRefused(o, &p, l.cfg.Cluster.View().Facts, refusal, text, now)
 		l.log.Debug().Str("pool", o.Key.Pool).Str("role", string(o.Key.Role)).Str("reason", refusal).
 			Int("from", p.From).Int("to", p.To).Int("needed", p.Needed).Msg("scale decision refused")
 		return refusal, nil
@@ -40,7 +45,7 @@ func (l *Loop) decide(ctx context.Context, t *turn, p Plan, now time.Time) (refu
 	v := l.cfg.Cluster.View()
 	if last := v.Facts.LastDecision(o.Key); last != nil && last.Open() {
 		if err := l.settle(ctx, last, state.OutcomeSuperseded, "the load turned", now); err != nil {
-			return l.uncommitted(err)
+			return l.uncommitted(v, o, &p, err, now)
 		}
 	}
 	l.decision++
@@ -49,10 +54,10 @@ func (l *Loop) decide(ctx context.Context, t *turn, p Plan, now time.Time) (refu
 		From: p.From, To: p.To, Reason: p.Text, Evidence: evidence(o, &p, &l.lim), By: string(l.cfg.Self), At: now,
 	}
 	if p.To < p.From && !t.actual.DryRun {
-		d.Victims = l.victims(v, t.actual, nil, p.From-p.To)
+		d.Victims = l.victims(v, t.actual, nil, nil, p.From-p.To)
 	}
 	if err := l.cfg.Committer.Commit(ctx, state.Command{ID: d.ID, Kind: state.CommandSetTarget, Epoch: l.epoch, Decision: d}); err != nil {
-		return l.uncommitted(err)
+		return l.uncommitted(v, o, &p, err, now)
 	}
 	direction := "up"
 	if p.To < p.From {
@@ -64,8 +69,9 @@ func (l *Loop) decide(ctx context.Context, t *turn, p Plan, now time.Time) (refu
 	return "", nil
 }
 
-func (l *Loop) uncommitted(err error) (refusal string, _ error) {
+func (l *Loop) uncommitted(v *state.View, o *Observation, p *Plan, err error, now time.Time) (refusal string, _ error) {
 	l.m.refusals.WithLabelValues(refusedCommit).Inc()
+	l.noteRefused(o, p, v.Facts, refusedCommit, err.Error(), now)
 	return refusedCommit, err
 }
 

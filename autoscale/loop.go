@@ -42,6 +42,7 @@ type Loop struct {
 
 	watching sync.Mutex
 	watches  map[state.TargetKey]*watch // guarded by watching
+	refused refusedLog                 // guarded by mu
 }
 
 // memory is what the loop remembers of a target within a term.
@@ -141,6 +142,7 @@ func (l *Loop) end() {
 	l.m.end()
 	l.mu.Lock()
 	clear(l.reports)
+	l.refused = refusedLog{}
 	l.mu.Unlock()
 }
 

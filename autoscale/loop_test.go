@@ -3,6 +3,7 @@ package autoscale
 import (
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -14,7 +15,13 @@ import (
 	"github.com/hearsay-llm/hearsay/state"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// TestMain doubles as the engine that the process actuator starts.
+func TestMain(m *testing.M) {
+	if len(os.Args) == 3 && os.Args[1] == "engine" {
+		os.Exit(engine(os.Args[2]))
+	}
+	goleak.VerifyTestMain(m)
+}
 
 func TestEmptyPoolIsBroughtToItsMinimum(t *testing.T) {
 	w := newWorld(t, spec())
@@ -209,24 +216,6 @@ func TestReplicaIsStoppedOnlyWhenEveryRouterIsDoneWithIt(t *testing.T) {
 	})
 }
 
-func TestVictimIsTheLeastLoadedThenTheColdest(t *testing.T) {
-	w := grown(t, 3)
-	w.loop.cfg.Warm = func(id state.ReplicaID) int {
-		return map[state.ReplicaID]int{"fake:1": 9, "fake:2": 5, "fake:3": 7}[id]
-	}
-	f := func(want state.ReplicaID) {
-		t.Helper()
-		if got := w.loop.victims(w.View(), w.act.actual(), nil, 1); len(got) != 1 || got[0] != want {
-			t.Errorf("%v, want %s", got, want)
-		}
-	}
-	f("fake:2")
-	w.load("fake:2", 2)
-	f("fake:3")
-	w.act.instances[0].since = w.now
-	f("fake:1") // not ready
-}
-
 func TestRefusals(t *testing.T) {
 	f := func(name, want string, up bool, spoil func(w *world)) {
 		t.Run(name, func(t *testing.T) {
@@ -270,6 +259,32 @@ func TestRefusals(t *testing.T) {
 		s.ScaleMax = 2
 		w.store.SetPools([]state.PoolSpec{s})
 	})
+}
+
+// Engines that can't be read say nothing: not that nobody asks, nor that all are full.
+func TestC39ReadingsFail(t *testing.T) {
+	for _, load := range []int{30, 0} {
+		for _, unread := range []int{1, 4} {
+			w := grown(t, 4)
+			w.spread(load) // four carry 32 at the wanted utilisation
+			for i := range unread {
+				w.unread[state.ReplicaID(fmt.Sprint("fake:", 1+i))] = true
+			}
+			before := len(w.facts.Decisions)
+			if err := w.run(20 * time.Minute); err != nil {
+				t.Fatal(err)
+			}
+			if w.target() != 4 || len(w.facts.Decisions) != before || w.running() != 4 || len(w.facts.Draining) != 0 {
+				t.Errorf("load %d, %d unread: target %d, %+v", load, unread, w.target(), w.facts.Decisions)
+			}
+			if r := w.loop.Refused(); load == 0 && (len(r) != 1 || r[0].Reason != refusedReadings) {
+				t.Errorf("load %d, %d unread: refused %+v", load, unread, r)
+			}
+			clear(w.unread)
+			w.spread(0)
+			w.until(10*time.Minute, "down again", func() bool { return w.target() == 3 })
+		}
+	}
 }
 
 func TestReplicasThatAreNotTheActuatorsStay(t *testing.T) {

@@ -3,7 +3,6 @@ package autoscale
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -42,7 +41,7 @@ func (l *Loop) reconcile(ctx context.Context, k state.TargetKey, m *memory, now 
 	}
 	var err error
 	if r.act, err = a.List(ctx, k); err != nil {
-		return r.act, fmt.Errorf("list replicas: %w", err)
+		return r.act, r.hindered(ctx, fmt.Errorf("list replicas: %w", err))
 	}
 	target, known := r.view.Facts.Targets[k]
 	if !known || r.last == nil {
@@ -60,14 +59,13 @@ func (l *Loop) reconcile(ctx context.Context, k state.TargetKey, m *memory, now 
 		Epoch: l.epoch, Decision: r.last.Index, ID: r.last.ID, Target: k, Pool: r.pool.Spec,
 		Want: r.want, Remove: r.removable(), Grace: l.cfg.StopGrace,
 	}
-	if r.act, err = a.Ensure(ctx, d); err != nil {
-		err = fmt.Errorf("reach the target: %w", err)
-		if !over(err) && ctx.Err() == nil {
-			r.noteBroken(err)
-			err = errors.Join(err, r.giveUp(ctx))
-		}
-		return r.act, err
+	if r.last.Open() {
+		d.Deadline = r.last.Seen.Add(r.deadline(r.last))
 	}
+	if r.act, err = a.Ensure(ctx, d); err != nil {
+		return r.act, r.hindered(ctx, fmt.Errorf("reach the target: %w", err))
+	}
+	r.noteMended()
 	if err := r.record(ctx); err != nil {
 		return r.act, err
 	}
@@ -154,7 +152,7 @@ func (r *round) chooseDrains(ctx context.Context) error {
 	if surplus <= 0 {
 		return nil
 	}
-	for _, id := range r.l.victims(r.view, state.Actual{Instances: kept}, r.last.Victims, surplus) {
+	for _, id := range r.l.victims(r.view, state.Actual{Instances: kept}, r.last.Victims, r.leavingIDs(), surplus) {
 		c := state.Command{Kind: state.CommandDrain, Epoch: r.l.epoch, Of: id, Drain: &state.Drain{
 			Reason: "scale down", By: r.last.ID, Deadline: r.pool.Spec.DrainDeadline,
 		}}
@@ -163,50 +161,6 @@ func (r *round) chooseDrains(ctx context.Context) error {
 		}
 	}
 	return nil
-}
-
-// victims chooses which replicas go: those named already, then those that are not
-// ready, then those that lose the least running work, then the fewest warm tokens.
-func (l *Loop) victims(v *state.View, a state.Actual, named []state.ReplicaID, n int) []state.ReplicaID {
-	type candidate struct {
-		id       state.ReplicaID
-		named    bool
-		ready    bool
-		inFlight int64
-		warm     int
-	}
-	var list []candidate
-	for _, i := range a.Instances {
-		if i.Stopping {
-			continue
-		}
-		c := candidate{id: i.Replica.ID, named: slices.Contains(named, i.Replica.ID), ready: i.Ready}
-		if rv := v.Replica(c.id); rv != nil {
-			c.inFlight = rv.Load().InFlight
-		}
-		if l.cfg.Warm != nil {
-			c.warm = l.cfg.Warm(c.id)
-		}
-		list = append(list, c)
-	}
-	before := func(a, b bool) int { // true first
-		switch {
-		case a == b:
-			return 0
-		case a:
-			return -1
-		}
-		return 1
-	}
-	slices.SortFunc(list, func(a, b candidate) int {
-		return cmp.Or(before(a.named, b.named), before(!a.ready, !b.ready),
-			cmp.Compare(a.inFlight, b.inFlight), cmp.Compare(a.warm, b.warm), cmp.Compare(a.id, b.id))
-	})
-	var ids []state.ReplicaID
-	for _, c := range list[:min(n, len(list))] {
-		ids = append(ids, c.id)
-	}
-	return ids
 }
 
 // removable lists the replicas that may be stopped now: drained everywhere, or out

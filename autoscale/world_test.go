@@ -46,6 +46,9 @@ type world struct {
 	log          []string
 	differ       bool // routers disagree on the pool
 	learned      Capacity
+
+	seat    func(c *Config) // changes what a leader is given
+	pending time.Duration
 }
 
 // byRole gives each role its own actuator.
@@ -118,6 +121,7 @@ func newWorld(t *testing.T, s state.PoolSpec) *world {
 		behind: map[state.RouterID]uint64{},
 		held:   map[state.RouterID]int{}, traffic: map[state.RouterID]state.Traffic{}, boots: map[state.RouterID]state.BootID{},
 		remote: map[state.RouterID]map[state.ReplicaID]int64{}, unread: map[state.ReplicaID]bool{},
+		pending: 3 * time.Minute,
 	}
 	w.store = state.NewStore(state.Config{
 		Self: "r1", Clock: state.NewClock(1, w.now), Pools: []state.PoolSpec{s}, Now: func() time.Time { return w.now },
@@ -134,13 +138,17 @@ func (w *world) elect() {
 	w.facts.Epoch = w.facts.Index
 	w.store.SetFacts(w.facts)
 	w.reg = prometheus.NewPedanticRegistry()
-	l, err := New(Config{
+	cfg := Config{
 		Self: "r1", Cluster: w, Committer: w, Actuators: map[string]Actuator{"fake": byRole{w}},
-		Default: Capacity{Requests: 10, PrefillTokens: 10000}, Utilisation: 0.8, PendingDeadline: 3 * time.Minute,
+		Default: Capacity{Requests: 10, PrefillTokens: 10000}, Utilisation: 0.8, PendingDeadline: w.pending,
 		Queued:    func(pool string) int { return w.queue + int(w.View().Backlog(w.View().PoolNamed(pool)).Requests) },
 		Learned:   func(id state.ReplicaID) (Capacity, bool) { return w.learned, w.learned != Capacity{} },
 		Unsettled: func(string) bool { return w.differ }, Registerer: w.reg,
-	})
+	}
+	if w.seat != nil {
+		w.seat(&cfg)
+	}
+	l, err := New(cfg)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -377,15 +385,21 @@ func grown(t *testing.T, n int) *world {
 	s := spec()
 	s.ScaleMin = n
 	w := newWorld(t, s)
+	w.grow(n)
+	return w
+}
+
+// grow brings a world whose minimum is n to n replicas at rest.
+func (w *world) grow(n int) {
+	w.t.Helper()
 	w.until(2*time.Minute, "the minimum", func() bool { return w.settled() && len(w.facts.Replicas) == n })
 	w.store.SetPools([]state.PoolSpec{spec()})
 	w.now = w.now.Add(2 * time.Minute) // past the cooldown
 	w.elect()
 	if err := w.run(2 * time.Second); err != nil {
-		t.Fatal(err)
+		w.t.Fatal(err)
 	}
 	w.log = nil
-	return w
 }
 
 func (w *world) refusal() string {

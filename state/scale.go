@@ -21,6 +21,9 @@ type Desired struct {
 	Remove []ReplicaID
 	// Grace is how long a stopping replica may take before it is killed.
 	Grace time.Duration
+	// Deadline is when the decision will have failed; zero: it is over already. For
+	// actuators whose doers are told by when.
+	Deadline time.Time
 }
 
 // Actual is what an actuator has for one pool's role.

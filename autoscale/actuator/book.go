@@ -50,6 +50,7 @@ type record struct {
 	Marker    string    `json:"marker,omitempty"`
 	StartedAt time.Time `json:"started_at,omitzero"`
 	WasReady  bool      `json:"was_ready,omitempty"` // it keeps its port when started again
+	ReadyAt   time.Time `json:"ready_at,omitzero"`   // since this start
 	Ends      int       `json:"ends,omitempty"`      // unasked ends in a row, and starts that failed
 	Problem   string    `json:"problem,omitempty"`   // of the last start, when it failed
 	NotBefore time.Time `json:"not_before,omitzero"` // of the next start

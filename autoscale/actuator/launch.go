@@ -4,7 +4,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"net"
 	"os"
@@ -20,9 +19,6 @@ import (
 // markerName is the environment variable by which a process is found whose pid was
 // not recorded before its starter died.
 const markerName = "HEARSAY_PROCESS"
-
-// maxLogBytes is the size at which a log file is set aside when its process starts.
-const maxLogBytes = 16 << 20
 
 // launch starts r's process. The intent is recorded first: a router that dies in
 // between leaves a process that the next one finds by its marker.
@@ -45,7 +41,7 @@ func (p *Process) launch(b *book, r *record) error {
 		return err
 	}
 	r.Problem = ""
-	r.PID, r.Started, r.StartedAt = pid, started(pid), time.Now()
+	r.PID, r.Started, r.StartedAt, r.ReadyAt = pid, started(pid), time.Now(), time.Time{}
 	p.log.Info().Str("replica", r.ID).Int("pid", pid).Int("port", r.Port).Str("decision", r.Decision).Msg("process started")
 	return b.write()
 }
@@ -78,31 +74,9 @@ func notStarted(args []string, err error) error {
 	return err
 }
 
-// lastLine is the last line that a process has written, shortened.
-func lastLine(path string) string {
-	f, err := os.Open(path)
-	if err != nil {
-		return ""
-	}
-	defer f.Close()
-	b := make([]byte, 1024)
-	end, err := f.Seek(0, io.SeekEnd)
-	if err != nil {
-		return ""
-	}
-	n, _ := f.ReadAt(b, max(0, end-int64(len(b))))
-	lines := strings.Split(strings.TrimSpace(string(b[:n])), "\n")
-	s := []rune(strings.ToValidUTF8(lines[len(lines)-1], "?"))
-	return string(s[:min(len(s), 200)])
-}
-
 func (p *Process) exec(r *record) (int, error) {
 	args, path := p.args(r), p.logFile(r)
-	if s, err := os.Stat(path); err == nil && s.Size() > maxLogBytes {
-		if err := os.Rename(path, path+".1"); err != nil {
-			return 0, err
-		}
-	}
+	p.boundLog(r)
 	log, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return 0, err

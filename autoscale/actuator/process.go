@@ -25,7 +25,8 @@ import (
 const (
 	firstBackOff = time.Second // after a child's first unexpected end
 	maxBackOff   = time.Minute
-	soundAfter   = time.Minute // running this long, earlier ends are forgotten
+	soundAfter   = time.Minute // ready for this long, earlier ends are forgotten
+	crashLoop    = 3           // ends in a row that are one
 	probeTimeout = time.Second
 	maxProcesses = 256 // per directory
 )
@@ -54,9 +55,10 @@ type ProcessConfig struct {
 // started them: another router that leads here adopts them, by pid and start time.
 // Safe for concurrent use, also by several processes that share Dir.
 type Process struct {
-	cfg  ProcessConfig
-	log  zerolog.Logger
-	http *http.Client
+	cfg    ProcessConfig
+	log    zerolog.Logger
+	http   *http.Client
+	maxLog int64 // bytes of a log file before it is set aside
 }
 
 // NewProcess checks the configuration and starts nothing.
@@ -77,7 +79,7 @@ func NewProcess(cfg ProcessConfig) (*Process, error) {
 	cfg.Address = cmp.Or(cfg.Address, "127.0.0.1")
 	cfg.HealthPath = cmp.Or(cfg.HealthPath, "/health")
 	return &Process{
-		cfg: cfg,
+		cfg: cfg, maxLog: maxLogBytes,
 		log: cfg.Log.With().Str("component", "actuator").Logger(),
 		http: &http.Client{
 			Timeout:       probeTimeout,
@@ -176,7 +178,8 @@ func (p *Process) refresh(b *book, ready map[string]bool) {
 			reap(r.PID)
 		}
 		if r.alive() {
-			r.WasReady = r.WasReady || ready[r.Marker]
+			r.noteReady(ready[r.Marker], now)
+			p.boundLog(r)
 			continue
 		}
 		if r.PID == 0 && r.Marker == "" {
@@ -184,15 +187,37 @@ func (p *Process) refresh(b *book, ready map[string]bool) {
 		}
 		r.PID, r.Started, r.Marker = 0, "", ""
 		if r.StopAt.IsZero() {
-			if now.Sub(r.StartedAt) >= soundAfter {
-				r.Ends = 0
-			}
-			r.NotBefore = now.Add(min(maxBackOff, firstBackOff<<min(r.Ends, 10)))
-			r.Ends++
-			p.log.Warn().Str("replica", r.ID).Int("ends", r.Ends).Msg("process ended unasked")
+			p.noteEnd(r, now)
 		}
 	}
 	p.forget(b)
+}
+
+// noteReady remembers that a process has served. Ends before a lasting one are forgotten.
+func (r *record) noteReady(ready bool, now time.Time) {
+	switch {
+	case !ready:
+		return
+	case r.ReadyAt.IsZero():
+		r.ReadyAt = now
+	case r.Ends > 0 && now.Sub(r.ReadyAt) >= soundAfter:
+		r.Ends = 0
+	}
+	r.WasReady = true
+}
+
+// noteEnd puts off the next start of a process that has ended unasked: the longer, the
+// more ends there were without a minute of service between.
+func (p *Process) noteEnd(r *record, now time.Time) {
+	r.NotBefore = now.Add(min(maxBackOff, firstBackOff<<min(r.Ends, 10)))
+	r.Ends++
+	r.ReadyAt = time.Time{}
+	said := p.log.Warn().Str("replica", r.ID).Int("ends", r.Ends).Dur("dur_ms", r.NotBefore.Sub(now))
+	if r.Ends < crashLoop {
+		said.Msg("process ended unasked")
+		return
+	}
+	said.Str("reason", lastLine(p.logFile(r))).Msg("process ends again and again")
 }
 
 // forget drops what was told to stop and has, with its log.
@@ -296,7 +321,7 @@ func (p *Process) actual(b *book, k state.TargetKey, ready map[string]bool) stat
 		case i.Stopping || i.Ready:
 		case r.PID == 0 && r.Problem != "":
 			i.Problem = "start engine: " + r.Problem
-		case r.PID == 0 && r.Ends > 0:
+		case r.Ends >= crashLoop, r.PID == 0 && r.Ends > 0: // a crash loop also while the next try starts
 			i.Problem = fmt.Sprintf("ended %d times, last said %q: %s; see %s", r.Ends, lastLine(p.logFile(r)), strings.Join(p.args(r), " "), p.logFile(r))
 		default:
 			i.Problem = "not ready yet"

@@ -33,6 +33,14 @@ func engine(mode, port string) int {
 		fmt.Println("no such model")
 		return 3
 	}
+	if mode == "chatty" {
+		go func() {
+			for i := 0; ; i++ {
+				fmt.Println("a line of no interest, number", i)
+				<-time.After(time.Millisecond)
+			}
+		}()
+	}
 	term := make(chan os.Signal, 1)
 	signal.Notify(term, syscall.SIGTERM)
 	go func() {

@@ -202,44 +202,6 @@ scale log' shows what became of it.`,
 	return cmd
 }
 
-func newScaleLog() *cobra.Command {
-	a := &admin{}
-	cmd := &cobra.Command{
-		Use: "log [POOL]", Short: "Scale decisions, newest first, with reason and outcome", Args: positional,
-		Long: `log shows the targets that were set, by whom (a router's name, or operator), and what
-became of each: done, failed, superseded by a later one, or under way. DETAIL says how it
-ended; on the leader also what hinders one that is under way. It names
-other decisions by their ids, which -o wide shows. A --release sets no target and is not
-listed.`,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			path := "decisions"
-			if len(args) == 1 {
-				path += "?pool=" + url.QueryEscape(args[0])
-			}
-			var list []console.Decision
-			return show(cmd, a, path, &list, func(w io.Writer) error {
-				if len(list) == 0 {
-					fmt.Fprintln(w, "no decisions yet")
-					return nil
-				}
-				t := newTable("at", "pool", "role", "from", "to", "by", "outcome", "reason", "detail").
-					wide(a.output, "id", "victims", "index", "epoch")
-				for _, d := range list {
-					outcome := d.Outcome
-					if outcome == "" {
-						outcome = "under way"
-					}
-					t.row(d.At.Local().Format("2006-01-02 15:04:05Z07:00"), d.Pool, d.Role, d.From, d.To, d.ByName, outcome, d.Reason, d.Detail,
-						d.ID, strings.Join(d.Victims, " "), d.Index, d.Epoch)
-				}
-				return t.write(w)
-			})
-		},
-	}
-	a.addOutput(cmd)
-	return cmd
-}
-
 func newLogLevel() *cobra.Command {
 	a := &admin{}
 	cmd := &cobra.Command{

@@ -223,14 +223,28 @@ func TestChangeARouter(t *testing.T) {
 		d := isJSON[[]console.Decision](t, call(t, "scale", "log", "-o", "json"))
 		return len(d) == 1 && d[0].Outcome != ""
 	})
-	if at := call(t, "scale", "log").table(t, "AT", "POOL", "ROLE", "FROM", "TO", "BY", "OUTCOME", "REASON", "DETAIL")[0][0]; !timed.MatchString(at) {
-		t.Errorf("a time without its zone: %q", at)
+	rows := call(t, "scale", "log").table(t, "AT", "ID", "TARGET", "CHANGE", "OUTCOME", "TOOK", "WHY")
+	if !timed.MatchString(rows[0][0]) {
+		t.Errorf("a time without its zone: %q", rows[0][0])
 	}
-	rows := call(t, "scale", "log").table(t, "AT", "POOL", "ROLE", "FROM", "TO", "BY", "OUTCOME", "REASON", "DETAIL")
-	if len(rows) != 1 || rows[0][1] != "chat" || rows[0][3] != "2" || rows[0][4] != "4" || rows[0][5] != "operator" {
+	if len(rows) != 1 || rows[0][2] != "chat/both" || rows[0][3] != "2->4" || rows[0][4] != "done" || rows[0][6] != "set by an operator" {
 		t.Errorf("decisions %q", rows)
 	}
-	call(t, "scale", "log", "none").wants(t, 1, "no pool none")
+	if wide := call(t, "scale", "log", "-o", "wide").table(t, "AT", "ID", "TARGET", "CHANGE", "OUTCOME", "TOOK", "WHY", "BY", "VICTIMS", "INDEX", "EPOCH"); wide[0][7] != "operator" {
+		t.Errorf("decisions %q", wide)
+	}
+	id = isJSON[[]console.Decision](t, call(t, "scale", "log", "-o", "json"))[0].ID
+	call(t, "scale", "log", id).wants(t, 0, "decision  "+id+"\n", "target    chat/both, 2 to 4\n", "by operator", "fence     epoch ", "detail    dry run: recorded, nothing done\n")
+	call(t, "scale", "log", id[:8]).wants(t, 0, "decision  "+id+"\n")
+	if d := isJSON[map[string]any](t, call(t, "scale", "log", id, "-o", "json")); d["id"] != id || d["refused_since"] == nil {
+		t.Errorf("one decision: %v", d)
+	}
+	call(t, "scale", "log", "none").wants(t, 1, "no decision none", "hearsay scale log --pool none")
+	call(t, "scale", "log", "--pool", "none").wants(t, 1, "no pool none")
+	call(t, "scale", "log", "--pool", "chat", "--since", "1h", "-n", "5").wants(t, 0, "set by an operator")
+	call(t, "scale", "log", "--since", "2099-01-02T15:04:05Z").wants(t, 0, "no decisions yet")
+	call(t, "scale", "log", "--since", "yesterday").wants(t, 2, `--since: "yesterday" is no duration such as 2h`)
+	call(t, "scale", "log", "-n", "-1").wants(t, 2, "-n: -1 is not 0 or more")
 	call(t, "member", "remove", "nobody").wants(t, 1, "no voter nobody: the voters are rig")
 	call(t, "member", "remove", "rig").wants(t, 1, "rig: it leads, and would be a voter again at once: stop it first, then remove it")
 	call(t, "scale", "", "--release").wants(t, 2, "POOL is missing")

@@ -55,7 +55,7 @@ func TestCommandsAreThere(t *testing.T) {
 	call(t, "completion", "bash").wants(t, 0, "hearsay")
 	call(t, "version").wants(t, 0, "hearsay ")
 	call(t, "help").wants(t, 0, "Usage:", "demo --traffic")
-	call(t, "help", "scale", "log").wants(t, 0, "Usage:\n  hearsay scale log [POOL] [flags]", "--help")
+	call(t, "help", "scale", "log").wants(t, 0, "Usage:\n  hearsay scale log [ID] [flags]", "--help")
 	call(t, "engine-sim", "--help").wants(t, 0, "/sim/fault -d '{", "after_events", "hang_metrics")
 	call(t).wants(t, 0, "Usage:", "demo --traffic")
 }

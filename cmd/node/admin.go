@@ -94,6 +94,16 @@ func (n *Node) Hindrance(k state.TargetKey) string {
 	return ""
 }
 
+// Refusals are the plans to scale that this router refused as the leader.
+func (n *Node) Refusals() (list []console.Refusal) {
+	for _, r := range n.scale.Refused() {
+		list = append(list, console.Refusal{
+			Key: r.Key, First: r.First, Last: r.Last, Count: r.Count, From: r.From, To: r.To, Reason: r.Reason, Text: r.Text, After: r.After,
+		})
+	}
+	return list
+}
+
 // ownWrite is how long a write's answer waits until this router has the write too,
 // so that whoever asks it next sees what was done.
 const ownWrite = 2 * time.Second

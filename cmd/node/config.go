@@ -169,13 +169,14 @@ type QueueConfig struct {
 type ScaleConfig struct {
 	Min        int           `yaml:"min"`
 	Max        int           `yaml:"max"`
-	Actuator   string        `yaml:"actuator"` // dry_run | process
+	Actuator   string        `yaml:"actuator"` // dry_run | process | webhook
 	Cooldown   time.Duration `yaml:"cooldown"`
 	DownWindow time.Duration `yaml:"down_window"`
 	Budget     int           `yaml:"budget"`  // most replicas of all roles together; 0: each role has max for itself
 	Daily      bool          `yaml:"daily"`   // forecast the day from the days before
 	Command    []string      `yaml:"command"` // process: argv; {port} is the port to listen on
 	Dir        string        `yaml:"dir"`     // process: state and logs; default data_dir/process
+	Webhook    WebhookConfig `yaml:"webhook"` // webhook
 }
 
 // Defaults returns the configuration of a node that was told nothing.
@@ -247,6 +248,7 @@ func (p *PoolConfig) setDefaults() {
 	}
 	def(&p.Scale.Cooldown, time.Minute)
 	def(&p.Scale.DownWindow, 5*time.Minute)
+	def(&p.Scale.Webhook.Timeout, 5*time.Second)
 	for i := range p.Replicas {
 		r := &p.Replicas[i]
 		if str(&r.Role, string(state.RoleBoth)); r.Role == string(state.RolePrefill) {

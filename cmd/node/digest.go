@@ -16,8 +16,8 @@ const digestSize = 6
 
 // digests name the configuration of each pool: routers that agree on them run the same
 // pools. What a pool leaves to its defaults is not part of it, so that a release with
-// more keys agrees with the one before; nor is where the process actuator works, which
-// differs between hosts.
+// more keys agrees with the one before; nor is where the process actuator works, nor the
+// webhook's files, which differ between hosts.
 func (c *Config) digests() map[string]string {
 	out := make(map[string]string, len(c.Pools))
 	for i := range c.Pools {
@@ -41,7 +41,7 @@ func (p *PoolConfig) chosen() map[string]string {
 	plain.setDefaults()
 	plain.Scale = ScaleConfig{Cooldown: plain.Scale.Cooldown, DownWindow: plain.Scale.DownWindow}
 	q := *p
-	q.Scale.Command, q.Scale.Dir = nil, ""
+	q.Scale.Command, q.Scale.Dir, q.Scale.Webhook = nil, "", WebhookConfig{URL: p.Scale.Webhook.URL}
 	q.Replicas = slices.Clone(p.Replicas)
 	slices.SortFunc(q.Replicas, func(a, b ReplicaConfig) int { return strings.Compare(a.URL, b.URL) })
 	usual, out := flat(&plain), map[string]string{}

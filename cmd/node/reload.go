@@ -83,9 +83,9 @@ func taken(start, was, next *Config) Config {
 			p.Engine, p.DPRanks = q.Engine, q.DPRanks // what is known of its replicas rests on them
 		}
 		if q := start.pool(p.Name); q != nil {
-			p.Scale.Actuator, p.Scale.Command, p.Scale.Dir = q.Scale.Actuator, q.Scale.Command, q.Scale.Dir
-		} else if p.Scale.Actuator != state.DryRun {
-			p.Scale.Actuator, p.Scale.Command, p.Scale.Dir = state.DryRun, nil, ""
+			p.Scale.Actuator, p.Scale.Command, p.Scale.Dir, p.Scale.Webhook = q.Scale.Actuator, q.Scale.Command, q.Scale.Dir, q.Scale.Webhook
+		} else if p.Scale.Actuator != state.DryRun { // its actuator is made at the start
+			p.Scale.Actuator, p.Scale.Command, p.Scale.Dir, p.Scale.Webhook = state.DryRun, nil, "", WebhookConfig{Timeout: p.Scale.Webhook.Timeout}
 		}
 	}
 	return eff

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
+	"slices"
 
 	"github.com/hearsay-llm/hearsay/autoscale"
 	"github.com/hearsay-llm/hearsay/autoscale/actuator"
@@ -38,32 +39,53 @@ func (n *Node) queued(pool string) int {
 	return 0
 }
 
+// unique is how many warm tokens a replica holds that no other one of its pool does,
+// those in gone and those that drain not counted.
+func (n *Node) unique(id state.ReplicaID, gone []state.ReplicaID) int {
+	v := n.store.View()
+	r := v.Replica(id)
+	if r == nil {
+		return 0
+	}
+	var others []state.Slot
+	pool := v.PoolNamed(r.Pool)
+	if pool == nil {
+		return 0
+	}
+	for _, x := range pool.Replicas {
+		if x.ID != id && !x.Draining && !slices.Contains(gone, x.ID) {
+			others = append(others, x.Slot)
+		}
+	}
+	return int(n.index.Unique(id, others))
+}
+
 // newScale makes loop 3 and what it acts through.
 func (n *Node) newScale() (err error) {
-	acts := map[string]autoscale.Actuator{"dry_run": actuator.NewDryRun()}
-	process := pooled{}
+	process, webhook := pooled{}, pooled{}
+	acts := map[string]autoscale.Actuator{"dry_run": actuator.NewDryRun(), "process": process, "webhook": webhook}
 	for i := range n.cfg.Pools {
 		p := &n.cfg.Pools[i]
-		if p.Scale.Actuator != "process" {
-			continue
+		switch p.Scale.Actuator {
+		case "process":
+			dir := p.Scale.Dir
+			if dir == "" {
+				dir = filepath.Join(n.cfg.Node.DataDir, "process")
+			}
+			process[p.Name], err = actuator.NewProcess(actuator.ProcessConfig{
+				Dir: filepath.Join(dir, p.Name), Command: p.Scale.Command, Log: n.log,
+			})
+		case "webhook":
+			webhook[p.Name], err = n.newWebhook(p)
 		}
-		dir := p.Scale.Dir
-		if dir == "" {
-			dir = filepath.Join(n.cfg.Node.DataDir, "process")
-		}
-		process[p.Name], err = actuator.NewProcess(actuator.ProcessConfig{
-			Dir: filepath.Join(dir, p.Name), Command: p.Scale.Command, Log: n.log,
-		})
 		if err != nil {
 			return fmt.Errorf("pools.%s.scale: %w", p.Name, err)
 		}
 	}
-	acts["process"] = process
 	n.scale, err = autoscale.New(autoscale.Config{
 		Self: n.id, Cluster: n, Committer: committer{n}, Actuators: acts,
 		Queued: n.queued, Unsettled: n.unsettled, Learned: n.learned,
-		Warm: func(id state.ReplicaID) int { return int(n.index.Stats(id).Tokens) },
-		Log:  n.log, Registerer: n.reg,
+		Unique: n.unique, Log: n.log, Registerer: n.reg,
 	})
 	return err
 }

@@ -16,7 +16,7 @@ import (
 // policies, engines and actuators are the names a file may use.
 var (
 	engines    = []string{"auto", "vllm", "sglang", "llamacpp", "openai", "anthropic"}
-	actuators  = []string{"dry_run", "process"}
+	actuators  = []string{"dry_run", "process", "webhook"}
 	roles      = []string{string(state.RoleBoth), string(state.RolePrefill), string(state.RoleDecode)}
 	isolations = []string{"none", "tenant"}
 	connectors = []string{state.ConnectorNixl, state.ConnectorMooncake}
@@ -122,6 +122,9 @@ func (c *Config) here(v *faults, environ []string) {
 		}
 	}
 	for i := range c.Pools {
+		if s := &c.Pools[i].Scale; s.Actuator == "webhook" && s.Webhook.SecretFile != "" {
+			s.Webhook.here(v, fmt.Sprintf("pools[%d].scale.webhook", i))
+		}
 		name := c.Pools[i].APIKeyEnv
 		if name != "" && !slices.ContainsFunc(environ, func(s string) bool { return strings.HasPrefix(s, name+"=") }) {
 			v.add(fmt.Sprintf("pools[%d].api_key_env", i), "%s is not set in the environment: it holds the engines' API key", name)
@@ -151,6 +154,9 @@ func (p *PoolConfig) validate(v *faults, at string) {
 		v.add(at+".scale.command", "is missing: the process actuator needs the command that starts an engine, with {port} in it")
 	case !slices.ContainsFunc(p.Scale.Command, func(s string) bool { return strings.Contains(s, "{port}") }):
 		v.add(at+".scale.command", "lacks {port}, which stands for the port that the engine is to listen on")
+	}
+	if p.Scale.Actuator == "webhook" {
+		p.Scale.Webhook.validate(v, at+".scale.webhook")
 	}
 	p.validateRanks(v, at)
 	if p.Retry.Attempts < 1 {

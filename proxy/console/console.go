@@ -33,6 +33,9 @@ type Node interface {
 	// Hindrance is what keeps a target from being reached now, for people; empty
 	// when nothing does, or this router does not lead.
 	Hindrance(k state.TargetKey) string
+	// Refusals are the plans to scale that were refused in this term, the newest last;
+	// none unless this router leads.
+	Refusals() []Refusal
 	Sketch(id state.ReplicaID) Sketch
 	Speed(id state.ReplicaID) Speed
 	// Queue is what waits for a pool of the View here, and what was refused.

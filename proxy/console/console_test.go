@@ -35,6 +35,8 @@ type fake struct {
 	partings []prefix.Parting
 	queue    Queue
 	refused  map[string]int64
+
+	refusals []Refusal
 }
 
 func newFake() *fake {
@@ -61,7 +63,9 @@ func (f *fake) Members() []Member {
 	}
 	return []Member{{ID: "r1", Name: "one", State: "alive", Self: true}, {ID: "r2", Name: "two", State: "dead", Degraded: "no stream"}}
 }
-func (f *fake) Figures() Figures { return Figures{Ratio: 0.9} }
+func (f *fake) Figures() Figures    { return Figures{Ratio: 0.9} }
+func (f *fake) Refusals() []Refusal { return f.refusals }
+
 func (f *fake) Hindrance(k state.TargetKey) string {
 	if k.Pool == "chat" {
 		return "start engine: nope: not found"
@@ -314,6 +318,38 @@ func TestRoutersHaveNames(t *testing.T) {
 	f.store.SetFacts(facts)
 	if _, body := do(t, "GET", url+"/admin/v1/status", ""); !strings.Contains(body, "pool chat has 1 of 3 replicas: start engine: nope: not found") {
 		t.Errorf("status: %s", body)
+	}
+	// Refusals stand between decisions, where asked for, and can be left out by time,
+	// number and pool.
+	at := time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
+	k := state.TargetKey{Pool: "chat", Role: state.RoleBoth}
+	f.refusals = []Refusal{
+		{Key: k, First: at.Add(-time.Hour), Last: at, Count: 14, From: 3, To: 4, Reason: "cooldown", Text: "more is asked", After: "e"},
+		{Key: k, First: at.Add(time.Minute), Last: at.Add(time.Minute), Count: 1, From: 3, To: 4, Reason: "hold"},
+	}
+	ids := func(query string) (got string) {
+		var rows []Decision
+		_, body := do(t, "GET", url+"/admin/v1/decisions?"+query, "")
+		if err := json.Unmarshal([]byte(body), &rows); err != nil {
+			t.Fatalf("%s: %v: %s", query, err, body)
+		}
+		for _, r := range rows {
+			got += r.ID + r.Refused + " "
+		}
+		return got
+	}
+	for query, want := range map[string]string{
+		"": "e d ", "refusals=true": "hold cooldown e d ", "refusals=true&pool=chat": "hold cooldown e d ", "refusals=true&n=3": "hold cooldown e ",
+		"refusals=true&since=2026-01-02T12:00:30Z": "hold ", "refusals=true&since=2026-01-02T12:00:00Z": "hold cooldown ",
+	} {
+		if got := ids(query); got != want {
+			t.Errorf("decisions?%s: %s, want %s", query, got, want)
+		}
+	}
+	for _, bad := range []string{"since=yesterday", "n=-1", "n=many"} {
+		if code, _ := do(t, "GET", url+"/admin/v1/decisions?"+bad, ""); code != 400 {
+			t.Errorf("%s: %d", bad, code)
+		}
 	}
 	// What is under way says what hinders it, what is over how it went.
 	if _, body := do(t, "GET", url+"/admin/v1/decisions", ""); !strings.Contains(body, `"detail": "start engine: nope: not found"`) || !strings.Contains(body, `"detail": "4 replicas"`) {

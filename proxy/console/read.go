@@ -231,35 +231,6 @@ func (s *Server) models(w http.ResponseWriter, _ *http.Request) {
 	respond(w, http.StatusOK, out)
 }
 
-func (s *Server) decisions(w http.ResponseWriter, r *http.Request) {
-	pool := r.URL.Query().Get("pool")
-	if pool != "" && s.pool(pool) == nil {
-		unknownPool(w, pool)
-		return
-	}
-	known := namesOf(s.node.Members())
-	out := []Decision{}
-	for _, d := range s.node.View().Facts.Decisions {
-		if pool != "" && d.Pool != pool {
-			continue
-		}
-		row := Decision{
-			ID: d.ID, At: d.At, Pool: d.Pool, Role: string(d.Role), From: d.From, To: d.To,
-			Reason: d.Reason, By: d.By, ByName: known.of(d.By), Outcome: string(d.Outcome), Detail: d.Detail,
-			Evidence: d.Evidence, Index: d.Index, Epoch: d.Epoch,
-		}
-		if d.Open() {
-			row.Detail = s.node.Hindrance(state.TargetKey{Pool: d.Pool, Role: d.Role})
-		}
-		for _, v := range d.Victims {
-			row.Victims = append(row.Victims, string(v))
-		}
-		out = append(out, row)
-	}
-	slices.Reverse(out)
-	respond(w, http.StatusOK, out)
-}
-
 func (s *Server) config(w http.ResponseWriter, _ *http.Request) {
 	respond(w, http.StatusOK, s.node.Config())
 }

@@ -222,7 +222,7 @@ type Replica struct {
 	Loaded     []string `json:"loaded_adapters,omitempty"` // those likely in its slots, the one seen last first
 }
 
-// Decision is one entry of `hearsay scale log`.
+// Decision is one entry of `hearsay scale log`: a decision, or plans that were refused.
 type Decision struct {
 	ID       string             `json:"id"`
 	At       time.Time          `json:"at"`
@@ -239,6 +239,13 @@ type Decision struct {
 	Evidence map[string]float64 `json:"evidence,omitempty"`
 	Index    uint64             `json:"index"`
 	Epoch    uint64             `json:"epoch"`
+	DoneAt   *time.Time         `json:"done_at,omitempty"` // when the outcome was committed, by that leader's clock
+	// Of a plan that was refused, which has no id: why as a code, how often in a row, since
+	// when (At is the last time), and the decision before it. Detail is in words.
+	Refused string     `json:"refused,omitempty"`
+	Count   int        `json:"count,omitempty"`
+	Since   *time.Time `json:"since,omitempty"`
+	After   string     `json:"after,omitempty"`
 }
 
 // Model is one name clients may use.

@@ -37,6 +37,11 @@ func command(r *http.Request, kind state.CommandKind) state.Command {
 	return state.Command{ID: string(kind) + ":" + id, Kind: kind}
 }
 
+// operatorsID is the id of the decision that a command bears: a repeat bears the same.
+func operatorsID(c *state.Command) string {
+	return "op-" + strings.TrimPrefix(c.ID, string(c.Kind)+":")
+}
+
 func (s *Server) commit(w http.ResponseWriter, r *http.Request, c state.Command) {
 	index, behind, err := s.write.Commit(r.Context(), c)
 	s.done(w, index, behind, err)
@@ -87,7 +92,7 @@ func (s *Server) setTarget(w http.ResponseWriter, r *http.Request) {
 		c := command(r, state.CommandSetTarget)
 		c.Hold = true
 		c.Decision = &state.Decision{
-			ID: "op-" + c.ID, Pool: k.Pool, Role: k.Role, From: from, To: *req.To,
+			ID: operatorsID(&c), Pool: k.Pool, Role: k.Role, From: from, To: *req.To,
 			Reason: "set by an operator", By: state.ByOperator, At: time.Now().UTC(),
 		}
 		index, behind, err := s.write.Commit(r.Context(), c)
@@ -115,7 +120,7 @@ func (s *Server) release(w http.ResponseWriter, r *http.Request, pool *state.Poo
 		c := command(r, state.CommandSetTarget)
 		c.ID += "-there"
 		c.Decision = &state.Decision{
-			ID: "op-" + c.ID, Pool: k.Pool, Role: k.Role, From: now, To: there,
+			ID: operatorsID(&c), Pool: k.Pool, Role: k.Role, From: now, To: there,
 			Reason: "released by an operator: what there is", By: state.ByOperator, At: time.Now().UTC(),
 		}
 		if _, _, err := s.write.Commit(r.Context(), c); err != nil {

@@ -80,37 +80,17 @@ type chain struct {
 
 // chains lists all used marks as runs, each mark at least once. r.mu is held.
 func (r *replica) chains() (out []chain) {
-	each := func(f func(e *entry)) {
-		for i := range r.ages.b {
-			for e := r.ages.b[i].head; e != nil; e = e.next {
-				f(e)
-			}
-		}
-		held := func(fl *flight) {
-			for _, e := range fl.path {
-				if e.use.Load() != never {
-					f(e)
-				}
-			}
-		}
-		for _, fl := range r.flights {
-			held(fl)
-		}
-		for _, fl := range r.book.held {
-			held(fl)
-		}
-	}
 	together := func(e, up *entry) bool {
 		return up != nil && up.use.Load() == e.use.Load()+1 && up.began == e.began
 	}
 	// Marks that some child's run goes through, or that are listed, are flagged.
-	each(func(e *entry) {
+	r.each(func(e *entry) {
 		if up := r.up(e); together(e, up) {
 			up.state.Store(up.state.Load() | listedFlag)
 		}
 	})
 	var path []*entry
-	each(func(e *entry) {
+	r.each(func(e *entry) {
 		if e.state.Load()&listedFlag != 0 {
 			return
 		}
@@ -123,7 +103,7 @@ func (r *replica) chains() (out []chain) {
 		c.parent, c.links = r.links(path)
 		out = append(out, c)
 	})
-	each(func(e *entry) { e.state.Store(e.state.Load() &^ listedFlag) })
+	r.each(func(e *entry) { e.state.Store(e.state.Load() &^ listedFlag) })
 	return out
 }
 
