@@ -84,13 +84,13 @@ func (r *replica) chains() (out []chain) {
 		return up != nil && up.use.Load() == e.use.Load()+1 && up.began == e.began
 	}
 	// Marks that some child's run goes through, or that are listed, are flagged.
-	r.each(func(e *entry) {
+	r.eachUsed(func(e *entry) {
 		if up := r.up(e); together(e, up) {
 			up.state.Store(up.state.Load() | listedFlag)
 		}
 	})
 	var path []*entry
-	r.each(func(e *entry) {
+	r.eachUsed(func(e *entry) {
 		if e.state.Load()&listedFlag != 0 {
 			return
 		}
@@ -103,7 +103,7 @@ func (r *replica) chains() (out []chain) {
 		c.parent, c.links = r.links(path)
 		out = append(out, c)
 	})
-	r.each(func(e *entry) { e.state.Store(e.state.Load() &^ listedFlag) })
+	r.eachUsed(func(e *entry) { e.state.Store(e.state.Load() &^ listedFlag) })
 	return out
 }
 

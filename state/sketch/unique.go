@@ -47,7 +47,8 @@ func (x *Index) heldElsewhere(e *entry, from map[state.Slot]int64) bool {
 	return false
 }
 
-// each calls f once for every used mark of the replica. r.mu is held.
+// each calls f once for every mark of the replica that was used or that a placement
+// holds. r.mu is held.
 func (r *replica) each(f func(e *entry)) {
 	for i := range r.ages.b {
 		for e := r.ages.b[i].head; e != nil; e = e.next {
@@ -55,18 +56,27 @@ func (r *replica) each(f func(e *entry)) {
 		}
 	}
 	seen := map[*entry]bool{}
-	held := func(fl *flight) {
+	all := func(fl *flight) {
 		for _, e := range fl.path {
-			if e.use.Load() != never && !seen[e] {
+			if (held(e.state.Load()) || e.use.Load() != never) && !seen[e] {
 				seen[e] = true
 				f(e)
 			}
 		}
 	}
 	for _, fl := range r.flights {
-		held(fl)
+		all(fl)
 	}
 	for _, fl := range r.book.held {
-		held(fl)
+		all(fl)
 	}
+}
+
+// eachUsed calls f once for every used mark of the replica. r.mu is held.
+func (r *replica) eachUsed(f func(e *entry)) {
+	r.each(func(e *entry) {
+		if e.use.Load() != never {
+			f(e)
+		}
+	})
 }
