@@ -28,7 +28,10 @@ var allowed = map[string][]string{
 	"routing":            {"state"},
 	"routing/balance":    {"state"},
 	"cluster":            {"state"},
+	"cluster/discovery":  {"kube", "state"},
 	"autoscale":          {"state"},
+	"autoscale/actuator": {"kube", "state"},
+	"kube":               {},
 	"state":              {},
 	"state/prefix":       {"=state", "state/prefix"},
 	"state/sketch":       {"=state", "=state/prefix"},
@@ -156,6 +159,10 @@ func TestLawRefusesWhatItMust(t *testing.T) {
 	f("autoscale", "cluster/consensus", false)
 	f("autoscale/actuator", "state", true)
 	f("autoscale/actuator", "autoscale", false)
+	f("autoscale/actuator", "kube", true)
+	f("autoscale", "kube", false)
+	f("cluster/gossip", "kube", false)
+	f("kube", "state", false)
 	f("state", "state/sketch", false)
 	f("state/sketch", "state/wire", false)
 	f("state/wire", "state/sketch", true)

@@ -1,4 +1,4 @@
-package discovery
+package kube
 
 import (
 	"encoding/base64"
@@ -34,12 +34,12 @@ type kubeconfigFile struct {
 		} `yaml:"cluster"`
 	} `yaml:"clusters"`
 	Users []struct {
-		Name string       `yaml:"name"`
-		User kubeUserFile `yaml:"user"`
+		Name string   `yaml:"name"`
+		User userFile `yaml:"user"`
 	} `yaml:"users"`
 }
 
-type kubeUserFile struct {
+type userFile struct {
 	Token     string    `yaml:"token"`
 	TokenFile string    `yaml:"tokenFile"`
 	Cert      string    `yaml:"client-certificate"`
@@ -53,7 +53,7 @@ type kubeUserFile struct {
 
 // fromKubeconfig is the access that a kubeconfig describes, by one of its contexts, or
 // its current one if that is empty.
-func fromKubeconfig(path, context string) (*kubeAccess, error) {
+func fromKubeconfig(path, context string) (*Access, error) {
 	b, err := os.ReadFile(path)
 	if err != nil {
 		return nil, fmt.Errorf("read kubeconfig: %w", err)
@@ -67,7 +67,7 @@ func fromKubeconfig(path, context string) (*kubeAccess, error) {
 	}
 	for _, c := range f.Contexts {
 		if c.Name == context {
-			a := &kubeAccess{namespace: c.Context.Namespace}
+			a := &Access{namespace: c.Context.Namespace}
 			dir := filepath.Dir(path) // paths in it are relative to it
 			if err := errors.Join(f.cluster(a, c.Context.Cluster, dir), f.user(a, c.Context.User, dir)); err != nil {
 				return nil, fmt.Errorf("%s: %w", path, err)
@@ -78,7 +78,7 @@ func fromKubeconfig(path, context string) (*kubeAccess, error) {
 	return nil, fmt.Errorf("%s has no context %q", path, context)
 }
 
-func (f *kubeconfigFile) cluster(a *kubeAccess, name, dir string) (err error) {
+func (f *kubeconfigFile) cluster(a *Access, name, dir string) (err error) {
 	for _, c := range f.Clusters {
 		if c.Name != name {
 			continue
@@ -93,7 +93,7 @@ func (f *kubeconfigFile) cluster(a *kubeAccess, name, dir string) (err error) {
 	return fmt.Errorf("no cluster %q", name)
 }
 
-func (f *kubeconfigFile) user(a *kubeAccess, name, dir string) error {
+func (f *kubeconfigFile) user(a *Access, name, dir string) error {
 	for _, u := range f.Users {
 		if u.Name != name {
 			continue
