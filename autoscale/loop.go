@@ -1,6 +1,7 @@
 package autoscale
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -210,7 +211,7 @@ func (l *Loop) serve(ctx context.Context, k state.TargetKey, plan bool, now time
 	}
 	rep := l.report(k)
 	actual, err := l.reconcile(ctx, k, m, now)
-	rep.Problem = problem(&actual)
+	rep.Problem = cmp.Or(problem(&actual), actual.Note)
 	if err != nil {
 		rep.Problem = err.Error()
 	}
@@ -226,6 +227,9 @@ func (l *Loop) serve(ctx context.Context, k state.TargetKey, plan bool, now time
 		o.Removable = o.Target
 	} else {
 		o.Removable = removable(actual)
+	}
+	if actual.Discovered && !o.Known && err == nil {
+		o.Target = actual.Asked + foreign(p, k, actual)
 	}
 	since(&m.pendingSince, o.Pending > 0, now, &o.PendingFor)
 	since(&m.calmSince, o.Target > 0 && couldLose(o, l.lim.Utilisation), now, &o.CalmFor)
@@ -278,6 +282,9 @@ func (l *Loop) decide(ctx context.Context, v *state.View, pool *state.PoolView, 
 		refusal = Guard(o, &p, &l.lim)
 		if refusal == "" && acting != nil {
 			refusal = refusedActuator // what can't be carried out is not decided
+			if errors.Is(acting, state.ErrNotOurs) {
+				refusal = refusedNotOurs
+			}
 		}
 		if refusal == "" && l.cfg.Unsettled != nil && l.cfg.Unsettled(o.Key.Pool) {
 			refusal = refusedConfig

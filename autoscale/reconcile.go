@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/hearsay-llm/hearsay/state"
@@ -42,14 +41,16 @@ func (l *Loop) reconcile(ctx context.Context, k state.TargetKey, m *memory, now 
 	}
 	var err error
 	if r.act, err = a.List(ctx, k); err != nil {
-		return r.act, fmt.Errorf("list replicas: %w", err)
+		return r.act, errors.Join(fmt.Errorf("list replicas: %w", err), r.forego(ctx, err))
 	}
 	target, known := r.view.Facts.Targets[k]
 	if !known || r.last == nil {
 		return r.act, nil // nothing was ever decided: hands off
 	}
 	decision := r.last.ID
-	r.split(target)
+	if err := r.split(target); err != nil {
+		return r.act, err
+	}
 	if err := r.chooseDrains(ctx); err != nil {
 		return r.act, err
 	}
@@ -57,7 +58,7 @@ func (l *Loop) reconcile(ctx context.Context, k state.TargetKey, m *memory, now 
 		return r.act, nil
 	}
 	d := state.Desired{
-		Epoch: l.epoch, Decision: r.last.Index, ID: r.last.ID, Target: k, Pool: r.pool.Spec,
+		Epoch: l.epoch, Decision: r.last.Index, ID: r.last.ID, Target: k, Pool: r.pool.Spec, Cluster: r.view.Facts.ClusterID,
 		Want: r.want, Remove: r.removable(), Grace: l.cfg.StopGrace,
 	}
 	if r.act, err = a.Ensure(ctx, d); err != nil {
@@ -93,11 +94,13 @@ func (r *round) look() {
 
 // split divides a target between the actuator and the replicas that exist without
 // it: listed in files, discovered, or added by an operator.
-func (r *round) split(target int) {
+func (r *round) split(target int) error {
 	r.others, r.away = 0, 0
 	for _, x := range replicasOf(r.pool, r.key) {
-		ours := r.act.Prefix != "" && strings.HasPrefix(string(x.ID), r.act.Prefix)
-		if ours || r.drainedByUs(x.ID) {
+		if r.isPart(x.ID) {
+			return fmt.Errorf("%s is one of several replicas of an instance: such a pool can't be scaled by the %s actuator", x.ID, r.pool.Spec.ScaleActuator)
+		}
+		if r.ours(x) || r.drainedByUs(x.ID) {
 			continue
 		}
 		r.others++
@@ -106,6 +109,7 @@ func (r *round) split(target int) {
 		}
 	}
 	r.want = max(0, target-r.others)
+	return nil
 }
 
 func (r *round) owns(id state.ReplicaID) bool {
@@ -140,8 +144,10 @@ func (r *round) kept() (kept, leaving []state.Instance) {
 // chooseDrains commits which of the actuator's replicas leave, or stay after all.
 func (r *round) chooseDrains(ctx context.Context) error {
 	kept, leaving := r.kept()
-	for _, i := range leaving {
-		if len(kept) >= r.want {
+	all := len(kept) + len(leaving)
+	slices.SortStableFunc(leaving, func(a, b state.Instance) int { return cmp.Compare(b.Turn, a.Turn) })
+	for n, i := range leaving {
+		if len(kept) >= r.want && !outOfTurn(i, n, kept) {
 			break
 		}
 		c := state.Command{Kind: state.CommandUndrain, Epoch: r.l.epoch, Of: i.Replica.ID}
@@ -150,7 +156,7 @@ func (r *round) chooseDrains(ctx context.Context) error {
 		}
 		kept = append(kept, i)
 	}
-	surplus := len(kept) - r.want - r.away
+	surplus := r.spare(len(kept)-r.want-r.away, all-len(kept))
 	if surplus <= 0 {
 		return nil
 	}
@@ -165,7 +171,8 @@ func (r *round) chooseDrains(ctx context.Context) error {
 	return nil
 }
 
-// victims chooses which replicas go: those named already, then those that are not
+// victims chooses which replicas go: those that would go first whatever is asked
+// (Instance.Turn), those named already, then those that are not
 // ready, then those that lose the least running work, then the fewest warm tokens.
 func (l *Loop) victims(v *state.View, a state.Actual, named []state.ReplicaID, n int) []state.ReplicaID {
 	type candidate struct {
@@ -174,13 +181,14 @@ func (l *Loop) victims(v *state.View, a state.Actual, named []state.ReplicaID, n
 		ready    bool
 		inFlight int64
 		warm     int
+		turn     int
 	}
 	var list []candidate
 	for _, i := range a.Instances {
 		if i.Stopping {
 			continue
 		}
-		c := candidate{id: i.Replica.ID, named: slices.Contains(named, i.Replica.ID), ready: i.Ready}
+		c := candidate{id: i.Replica.ID, named: slices.Contains(named, i.Replica.ID), ready: i.Ready, turn: i.Turn}
 		if rv := v.Replica(c.id); rv != nil {
 			c.inFlight = rv.Load().InFlight
 		}
@@ -199,7 +207,7 @@ func (l *Loop) victims(v *state.View, a state.Actual, named []state.ReplicaID, n
 		return 1
 	}
 	slices.SortFunc(list, func(a, b candidate) int {
-		return cmp.Or(before(a.named, b.named), before(!a.ready, !b.ready),
+		return cmp.Or(cmp.Compare(a.turn, b.turn), before(a.named, b.named), before(!a.ready, !b.ready),
 			cmp.Compare(a.inFlight, b.inFlight), cmp.Compare(a.warm, b.warm), cmp.Compare(a.id, b.id))
 	})
 	var ids []state.ReplicaID
@@ -282,7 +290,7 @@ func (l *Loop) drained(v *state.View, id state.ReplicaID, d state.Drain) bool {
 func (r *round) record(ctx context.Context) error {
 	r.look()
 	for _, i := range r.act.Instances {
-		if _, known := r.view.Facts.Replicas[i.Replica.ID]; known || !i.Ready || i.Stopping || r.drainedByUs(i.Replica.ID) {
+		if r.known(i.Replica.ID) || r.act.Discovered || !i.Ready || i.Stopping || r.drainedByUs(i.Replica.ID) {
 			continue
 		}
 		x := i.Replica

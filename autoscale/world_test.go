@@ -41,6 +41,9 @@ type world struct {
 	dieAfter     bool
 	log          []string
 	differ       bool // routers disagree on the pool
+
+	found map[state.ReplicaID]bool // that discovery listed once
+	real  Actuator                 // in the place of act
 }
 
 var errDied = errors.New("the leader died")
@@ -61,6 +64,11 @@ type fake struct {
 	broken    error
 	refuses   error  // of every start
 	meanwhile func() // happens once, while the actuator works
+
+	discovered bool // discovery lists the replicas, under these ids
+	asked      int
+	turn       map[state.ReplicaID]int
+	note       string
 }
 
 func (w *world) step(what string, effect func() error) error {
@@ -90,6 +98,7 @@ func newWorld(t *testing.T, s state.PoolSpec) *world {
 		t: t, now: time.Unix(1_000_000, 0), facts: state.NewFacts(), live: []state.RouterID{"r1", "r2", "r3"},
 		silent: map[state.RouterID]bool{}, tickets: map[state.ReplicaID][]*state.Ticket{},
 		behind: map[state.RouterID]uint64{},
+		found:  map[state.ReplicaID]bool{},
 		remote: map[state.RouterID]map[state.ReplicaID]int64{}, unread: map[state.ReplicaID]bool{},
 	}
 	w.store = state.NewStore(state.Config{
@@ -107,8 +116,12 @@ func (w *world) elect() {
 	w.facts.Epoch = w.facts.Index
 	w.store.SetFacts(w.facts)
 	w.reg = prometheus.NewPedanticRegistry()
+	act := Actuator(w.act)
+	if w.real != nil {
+		act = w.real
+	}
 	l, err := New(Config{
-		Self: "r1", Cluster: w, Committer: w, Actuators: map[string]Actuator{"fake": w.act},
+		Self: "r1", Cluster: w, Committer: w, Actuators: map[string]Actuator{"fake": act},
 		Default: Capacity{Requests: 10, PrefillTokens: 10000}, Utilisation: 0.8, PendingDeadline: 3 * time.Minute,
 		Queued: func(string) int { return w.queue }, Unsettled: func(string) bool { return w.differ }, Registerer: w.reg,
 	})
@@ -178,9 +191,12 @@ func (w *world) edit(c state.Command) error {
 }
 
 func (a *fake) actual() (x state.Actual) {
-	x.Prefix = "fake:"
+	if x.Prefix = "fake:"; a.discovered {
+		x.Prefix, x.Discovered, x.Asked, x.Note = "", true, a.asked, a.note
+	}
 	for _, i := range a.instances {
 		i.Ready = !a.stuck && !i.Stopping && a.w.now.Sub(i.since) >= a.startTime
+		i.Turn = a.turn[i.Replica.ID]
 		x.Instances = append(x.Instances, i.Instance)
 	}
 	return x
@@ -198,6 +214,9 @@ func (a *fake) Ensure(_ context.Context, d state.Desired) (state.Actual, error) 
 	if f := a.meanwhile; f != nil {
 		a.meanwhile = nil
 		f()
+	}
+	if a.discovered {
+		return a.ensureDiscovered(d)
 	}
 	// Stopping ones are gone at the next call.
 	a.instances = slices.DeleteFunc(a.instances, func(i *instance) bool { return i.Stopping })
