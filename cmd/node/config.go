@@ -169,11 +169,13 @@ type QueueConfig struct {
 type ScaleConfig struct {
 	Min        int           `yaml:"min"`
 	Max        int           `yaml:"max"`
-	Actuator   string        `yaml:"actuator"` // dry_run | process
+	Actuator   string        `yaml:"actuator"` // dry_run | process | kubernetes
 	Cooldown   time.Duration `yaml:"cooldown"`
 	DownWindow time.Duration `yaml:"down_window"`
 	Command    []string      `yaml:"command"` // process: argv; {port} is the port to listen on
 	Dir        string        `yaml:"dir"`     // process: state and logs; default data_dir/process
+
+	Kubernetes ScaleKubernetesConfig `yaml:"kubernetes"` // kubernetes: what is sized
 }
 
 // Defaults returns the configuration of a node that was told nothing.
@@ -231,6 +233,7 @@ func (p *PoolConfig) setDefaults() {
 		p.Scale.Min, p.Scale.Max = 1, 8
 	}
 	str(&p.Scale.Actuator, "dry_run")
+	p.Scale.Kubernetes.setDefaults(&p.Discover.Kubernetes)
 	def(&p.Queue.MaxWait, state.DefaultQueueWait)
 	num(&p.Queue.MaxRequests, state.DefaultQueueRequests)
 	if p.Queue.MaxBytes == 0 {

@@ -75,6 +75,7 @@ func taken(was, next *Config) Config {
 			p.Discover = DiscoverConfig{}         // what finds replicas is made at the start, too
 			if p.Scale.Actuator != state.DryRun { // its actuator is made at the start
 				p.Scale.Actuator, p.Scale.Command, p.Scale.Dir = state.DryRun, nil, ""
+				p.Scale.Kubernetes = ScaleKubernetesConfig{}
 			}
 			continue
 		}
@@ -82,6 +83,7 @@ func taken(was, next *Config) Config {
 		p.Engine, p.DPRanks = q.Engine, q.DPRanks // what is known of its replicas rests on them
 		p.Discover = q.Discover
 		p.Scale.Actuator, p.Scale.Command, p.Scale.Dir = q.Scale.Actuator, q.Scale.Command, q.Scale.Dir
+		p.Scale.Kubernetes = q.Scale.Kubernetes
 	}
 	return eff
 }

@@ -41,9 +41,17 @@ func (n *Node) queued(pool string) int {
 // newScale makes loop 3 and what it acts through.
 func (n *Node) newScale() (err error) {
 	acts := map[string]autoscale.Actuator{"dry_run": actuator.NewDryRun()}
-	process := pooled{}
+	process, kubernetes := pooled{}, pooled{}
 	for i := range n.cfg.Pools {
 		p := &n.cfg.Pools[i]
+		if p.Scale.Actuator == "kubernetes" {
+			k, err := n.newKubernetes(p)
+			if err != nil {
+				return fmt.Errorf("pools.%s.scale: %w", p.Name, err)
+			}
+			n.closers = append(n.closers, k.Close)
+			kubernetes[p.Name] = k
+		}
 		if p.Scale.Actuator != "process" {
 			continue
 		}
@@ -58,7 +66,7 @@ func (n *Node) newScale() (err error) {
 			return fmt.Errorf("pools.%s.scale: %w", p.Name, err)
 		}
 	}
-	acts["process"] = process
+	acts["process"], acts["kubernetes"] = process, kubernetes
 	n.scale, err = autoscale.New(autoscale.Config{
 		Self: n.id, Cluster: n, Committer: committer{n}, Actuators: acts,
 		Queued: n.queued, Unsettled: n.unsettled,
