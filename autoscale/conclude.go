@@ -15,6 +15,9 @@ import (
 // gone lists what the facts still say of the actuator's replicas that are no more.
 // Those of another host's actuator are not ours to miss.
 func (r *round) gone() (ids []state.ReplicaID) {
+	if r.act.Discovered {
+		return r.drainsOver()
+	}
 	if r.act.Prefix == "" {
 		return nil
 	}
@@ -46,8 +49,7 @@ func (r *round) conclude(ctx context.Context, target int) error {
 	}
 	ready, why := 0, problem(&r.act)
 	for _, i := range r.act.Instances {
-		_, known := r.view.Facts.Replicas[i.Replica.ID]
-		if i.Ready && !i.Stopping && known && !r.drainedByUs(i.Replica.ID) {
+		if i.Ready && !i.Stopping && r.known(i.Replica.ID) && !r.drainedByUs(i.Replica.ID) {
 			ready++
 		}
 	}
@@ -60,10 +62,10 @@ func (r *round) conclude(ctx context.Context, target int) error {
 		return r.l.settle(ctx, d, state.OutcomeFailed,
 			fmt.Sprintf("target %d not reached: the file or 'replica add' has %s", target, replicas(r.others)), r.now)
 	case reached:
-		return r.l.settle(ctx, d, state.OutcomeDone, replicas(r.others+ready)+r.silent(), r.now)
+		return r.l.settle(ctx, d, state.OutcomeDone, replicas(r.others+ready)+r.silent()+r.note(), r.now)
 	case r.now.Sub(d.Seen) >= r.deadline(d):
 		return r.l.settle(ctx, d, state.OutcomeFailed,
-			fmt.Sprintf("%d of %s ready, %d running, in time%s", r.others+ready, replicas(target), len(r.act.Instances), why), r.now)
+			fmt.Sprintf("%d of %s ready, %d running, in time%s", r.others+ready, replicas(target), len(r.act.Instances), why)+r.note(), r.now)
 	}
 	return r.giveUp(ctx)
 }

@@ -2,6 +2,7 @@ package autoscale
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -17,6 +18,8 @@ func (l *Loop) refuse(t *turn, p *Plan) string {
 		return r
 	}
 	switch {
+	case errors.Is(t.err, state.ErrNotOurs):
+		return refusedNotOurs
 	case t.err != nil:
 		return refusedActuator // what can't be carried out is not decided
 	case l.cfg.Unsettled != nil && l.cfg.Unsettled(t.key.Pool):
@@ -31,7 +34,7 @@ func (l *Loop) decide(ctx context.Context, t *turn, p Plan, now time.Time) (refu
 	if refusal := l.refuse(t, &p); refusal != "" {
 		l.m.refusals.WithLabelValues(refusal).Inc()
 		text := p.Text
-		if refusal == refusedActuator {
+		if t.err != nil && (refusal == refusedActuator || refusal == refusedNotOurs) {
 			text = t.err.Error()
 		}
 		l.noteRefused(o, &p, l.cfg.Cluster.View().Facts, refusal, text, now)

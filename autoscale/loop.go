@@ -42,7 +42,7 @@ type Loop struct {
 
 	watching sync.Mutex
 	watches  map[state.TargetKey]*watch // guarded by watching
-	refused refusedLog                 // guarded by mu
+	refused  refusedLog                 // guarded by mu
 }
 
 // memory is what the loop remembers of a target within a term.

@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/hearsay-llm/hearsay/state"
@@ -48,7 +47,9 @@ func (l *Loop) reconcile(ctx context.Context, k state.TargetKey, m *memory, now 
 		return r.act, nil // nothing was ever decided: hands off
 	}
 	decision := r.last.ID
-	r.split(target)
+	if err := r.split(target); err != nil {
+		return r.act, err
+	}
 	if err := r.chooseDrains(ctx); err != nil {
 		return r.act, err
 	}
@@ -56,7 +57,7 @@ func (l *Loop) reconcile(ctx context.Context, k state.TargetKey, m *memory, now 
 		return r.act, nil
 	}
 	d := state.Desired{
-		Epoch: l.epoch, Decision: r.last.Index, ID: r.last.ID, Target: k, Pool: r.pool.Spec,
+		Epoch: l.epoch, Decision: r.last.Index, ID: r.last.ID, Target: k, Pool: r.pool.Spec, Cluster: r.view.Facts.ClusterID,
 		Want: r.want, Remove: r.removable(), Grace: l.cfg.StopGrace,
 	}
 	if r.last.Open() {
@@ -91,11 +92,13 @@ func (r *round) look() {
 
 // split divides a target between the actuator and the replicas that exist without
 // it: listed in files, discovered, or added by an operator.
-func (r *round) split(target int) {
+func (r *round) split(target int) error {
 	r.others, r.away = 0, 0
 	for _, x := range replicasOf(r.pool, r.key) {
-		ours := r.act.Prefix != "" && strings.HasPrefix(string(x.ID), r.act.Prefix)
-		if ours || r.drainedByUs(x.ID) {
+		if r.isPart(x.ID) {
+			return fmt.Errorf("%s is one of several replicas of an instance: such a pool can't be scaled by the %s actuator", x.ID, r.pool.Spec.ScaleActuator)
+		}
+		if r.ours(x) || r.drainedByUs(x.ID) {
 			continue
 		}
 		r.others++
@@ -104,6 +107,7 @@ func (r *round) split(target int) {
 		}
 	}
 	r.want = max(0, target-r.others)
+	return nil
 }
 
 func (r *round) owns(id state.ReplicaID) bool {
@@ -138,8 +142,10 @@ func (r *round) kept() (kept, leaving []state.Instance) {
 // chooseDrains commits which of the actuator's replicas leave, or stay after all.
 func (r *round) chooseDrains(ctx context.Context) error {
 	kept, leaving := r.kept()
-	for _, i := range leaving {
-		if len(kept) >= r.want {
+	all := len(kept) + len(leaving)
+	slices.SortStableFunc(leaving, func(a, b state.Instance) int { return cmp.Compare(b.Turn, a.Turn) })
+	for n, i := range leaving {
+		if len(kept) >= r.want && !outOfTurn(i, n, kept) {
 			break
 		}
 		c := state.Command{Kind: state.CommandUndrain, Epoch: r.l.epoch, Of: i.Replica.ID}
@@ -148,7 +154,7 @@ func (r *round) chooseDrains(ctx context.Context) error {
 		}
 		kept = append(kept, i)
 	}
-	surplus := len(kept) - r.want - r.away
+	surplus := r.spare(len(kept)-r.want-r.away, all-len(kept))
 	if surplus <= 0 {
 		return nil
 	}
@@ -236,7 +242,7 @@ func (l *Loop) drained(v *state.View, id state.ReplicaID, d state.Drain) bool {
 func (r *round) record(ctx context.Context) error {
 	r.look()
 	for _, i := range r.act.Instances {
-		if _, known := r.view.Facts.Replicas[i.Replica.ID]; known || !i.Ready || i.Stopping || r.drainedByUs(i.Replica.ID) {
+		if r.known(i.Replica.ID) || r.act.Discovered || !i.Ready || i.Stopping || r.drainedByUs(i.Replica.ID) {
 			continue
 		}
 		x := i.Replica

@@ -1,6 +1,7 @@
 package autoscale
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -92,12 +93,16 @@ func (l *Loop) attend(ctx context.Context, k state.TargetKey, now time.Time) *tu
 		return t
 	}
 	t.seen = l.observe(v, p, k, now)
+	if t.actual.Discovered && !t.seen.Known && t.err == nil {
+		t.seen.Target = t.actual.Asked + foreign(p, k, t.actual)
+	}
 	t.seen.remember(m, &t.actual, &l.lim, now)
 	l.m.show(t.seen, &l.lim)
 	problem := problem(&t.actual)
 	if late := t.seen.late(&l.lim); problem == "" && late > 0 {
 		problem = fmt.Sprintf("%s not ready after %v: not waited for any more", replicas(late), whole(t.seen.PendingFor))
 	}
+	problem = cmp.Or(problem, t.actual.Note)
 	if t.err != nil {
 		problem = t.err.Error()
 	}

@@ -18,10 +18,11 @@ type candidate struct {
 	ready    bool
 	unique   int // tokens that would be lost with it, in units of uniqueGrain
 	inFlight int64
+	turn     int // its place in the order that the actuator can't change
 }
 
-// victims chooses which n of an actuator's replicas go: those named already, then those
-// that are not ready, then those that lose the fewest warm tokens which no other replica
+// victims chooses which n of an actuator's replicas go: those that would go first whatever
+// is asked (Instance.Turn), those named already, then those that are not ready, then those that lose the fewest warm tokens which no other replica
 // has, then those with the least running work. Of two that hold the same, one goes: what
 // the first takes along is the second's alone from then on. What leaving ones hold does
 // not count, either.
@@ -31,7 +32,7 @@ func (l *Loop) victims(v *state.View, a state.Actual, named, leaving []state.Rep
 		if i.Stopping {
 			continue
 		}
-		c := candidate{id: i.Replica.ID, named: slices.Contains(named, i.Replica.ID), ready: i.Ready}
+		c := candidate{id: i.Replica.ID, named: slices.Contains(named, i.Replica.ID), ready: i.Ready, turn: i.Turn}
 		if rv := v.Replica(c.id); rv != nil {
 			c.inFlight = rv.Load().InFlight
 		}
@@ -53,7 +54,7 @@ func (l *Loop) victims(v *state.View, a state.Actual, named, leaving []state.Rep
 
 // compare is negative when c goes before d.
 func (c candidate) compare(d candidate) int {
-	return cmp.Or(before(c.named, d.named), before(!c.ready, !d.ready),
+	return cmp.Or(cmp.Compare(c.turn, d.turn), before(c.named, d.named), before(!c.ready, !d.ready),
 		cmp.Compare(c.unique, d.unique), cmp.Compare(c.inFlight, d.inFlight), cmp.Compare(c.id, d.id))
 }
 

@@ -49,6 +49,9 @@ type world struct {
 
 	seat    func(c *Config) // changes what a leader is given
 	pending time.Duration
+
+	found map[state.ReplicaID]bool // that discovery listed once
+	real  Actuator                 // in the place of act
 }
 
 // byRole gives each role its own actuator.
@@ -90,6 +93,11 @@ type fake struct {
 	broken    error
 	refuses   error  // of every start
 	meanwhile func() // happens once, while the actuator works
+
+	discovered bool // discovery lists the replicas, under these ids
+	asked      int
+	turn       map[state.ReplicaID]int
+	note       string
 }
 
 func (w *world) step(what string, effect func() error) error {
@@ -120,6 +128,7 @@ func newWorld(t *testing.T, s state.PoolSpec) *world {
 		silent: map[state.RouterID]bool{}, tickets: map[state.ReplicaID][]*state.Ticket{},
 		behind: map[state.RouterID]uint64{},
 		held:   map[state.RouterID]int{}, traffic: map[state.RouterID]state.Traffic{}, boots: map[state.RouterID]state.BootID{},
+		found:  map[state.ReplicaID]bool{},
 		remote: map[state.RouterID]map[state.ReplicaID]int64{}, unread: map[state.ReplicaID]bool{},
 		pending: 3 * time.Minute,
 	}
@@ -138,8 +147,12 @@ func (w *world) elect() {
 	w.facts.Epoch = w.facts.Index
 	w.store.SetFacts(w.facts)
 	w.reg = prometheus.NewPedanticRegistry()
+	act := Actuator(byRole{w})
+	if w.real != nil {
+		act = w.real
+	}
 	cfg := Config{
-		Self: "r1", Cluster: w, Committer: w, Actuators: map[string]Actuator{"fake": byRole{w}},
+		Self: "r1", Cluster: w, Committer: w, Actuators: map[string]Actuator{"fake": act},
 		Default: Capacity{Requests: 10, PrefillTokens: 10000}, Utilisation: 0.8, PendingDeadline: w.pending,
 		Queued:    func(pool string) int { return w.queue + int(w.View().Backlog(w.View().PoolNamed(pool)).Requests) },
 		Learned:   func(id state.ReplicaID) (Capacity, bool) { return w.learned, w.learned != Capacity{} },
@@ -217,8 +230,12 @@ func (w *world) edit(c state.Command) error {
 
 func (a *fake) actual() (x state.Actual) {
 	x.Prefix, x.Owner = a.prefix, a.owner
+	if a.discovered {
+		x.Prefix, x.Discovered, x.Asked, x.Note = "", true, a.asked, a.note
+	}
 	for _, i := range a.instances {
 		i.Ready = !a.stuck && !i.Stopping && a.w.now.Sub(i.since) >= a.startTime
+		i.Turn = a.turn[i.Replica.ID]
 		x.Instances = append(x.Instances, i.Instance)
 	}
 	return x
@@ -236,6 +253,9 @@ func (a *fake) Ensure(_ context.Context, d state.Desired) (state.Actual, error) 
 	if f := a.meanwhile; f != nil {
 		a.meanwhile = nil
 		f()
+	}
+	if a.discovered {
+		return a.ensureDiscovered(d)
 	}
 	// Stopping ones are gone at the next call.
 	a.instances = slices.DeleteFunc(a.instances, func(i *instance) bool { return i.Stopping })

@@ -10,9 +10,11 @@ type Desired struct {
 	// seen for this Target.
 	Epoch    uint64
 	Decision uint64 // Raft index of the decision that is being carried out
-	ID       string // its id, for records
-	Target   TargetKey
-	Pool     PoolSpec
+	// Cluster is the routers' cluster id: epochs of others say nothing.
+	Cluster string
+	ID      string // its id, for records
+	Target  TargetKey
+	Pool    PoolSpec
 	// Want is how many replicas the actuator should have, those in Remove not
 	// counted.
 	Want int
@@ -37,6 +39,15 @@ type Actual struct {
 	Owner string
 	// DryRun says that nothing is ever started or stopped: the wish was recorded.
 	DryRun bool
+	// Discovered says that discovery lists the replicas, under the same ids: the facts
+	// neither gain nor lose them. Prefix is empty then.
+	Discovered bool
+	// Asked is how many there are to be by the orchestrator, where replicas are
+	// Discovered: those that it has yet to make included.
+	Asked int
+	// Note is what befell the replicas that nobody decided, or what keeps more of them
+	// from being made; for people.
+	Note string
 }
 
 // Instance is one replica of an actuator's own.
@@ -45,11 +56,22 @@ type Instance struct {
 	Ready    bool   // it answered its readiness probe
 	Stopping bool   // told to stop, not gone yet
 	Problem  string // why it is not ready, for people
+	// Turn orders what goes when there are to be fewer, where that is not for us to
+	// say: those of a lower Turn go first. Among equals any can be named.
+	Turn int
 }
 
 // ErrFenced is an actuator's answer to a leader of the past, or to a decision
 // that a later one has replaced.
 var ErrFenced error = fencedError{}
+
+// ErrNotOurs is an actuator's answer where somebody else sizes the target. It is
+// wrapped by who that is.
+var ErrNotOurs error = notOursError{}
+
+type notOursError struct{}
+
+func (notOursError) Error() string { return "it is not this cluster's to scale" }
 
 type fencedError struct{}
 

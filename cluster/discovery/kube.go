@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"sync"
+
+	"github.com/hearsay-llm/hearsay/deploy/kube"
 )
 
 // KubeConfig says which objects of a Kubernetes cluster stand for a pool's replicas.
@@ -25,14 +27,14 @@ type KubeConfig struct {
 	Context       string // of the kubeconfig; empty: its current one
 
 	Getenv  func(string) string
-	Account string // directory of the service account; empty: ServiceAccount
+	Account string // directory of the service account; empty: kube.ServiceAccount
 	Dial    func(ctx context.Context, network, addr string) (net.Conn, error)
 }
 
 // Kube is what a Kubernetes API server says of a pool's replicas.
 type Kube struct {
 	cfg    KubeConfig
-	access *kubeAccess
+	access *kube.Access
 	ready  map[string]bool // UIDs of Pods that were ready once
 }
 
@@ -42,21 +44,12 @@ func NewKube(cfg KubeConfig) (k *Kube, err error) {
 	if k.cfg.Scheme == "" {
 		k.cfg.Scheme = "http"
 	}
-	if cfg.Kubeconfig != "" {
-		k.access, err = fromKubeconfig(cfg.Kubeconfig, cfg.Context)
-	} else {
-		dir := cfg.Account
-		if dir == "" {
-			dir = ServiceAccount
-		}
-		k.access, err = inCluster(cfg.Getenv, dir)
-	}
+	k.access, err = kube.New(kube.Config{Kubeconfig: cfg.Kubeconfig, Context: cfg.Context, Getenv: cfg.Getenv, Account: cfg.Account, Dial: cfg.Dial})
 	if err != nil {
 		return nil, err
 	}
-	k.access.dial = cfg.Dial
 	if k.cfg.Namespace == "" {
-		k.cfg.Namespace = k.access.namespace
+		k.cfg.Namespace = k.access.Namespace()
 	}
 	if k.cfg.Namespace == "" {
 		return nil, errors.New("namespace is missing: neither the configuration nor the account names one")
@@ -84,7 +77,7 @@ func (k *Kube) Doubtful() bool { return false }
 
 // Run follows until ctx ends.
 func (k *Kube) Run(ctx context.Context, report func(Snapshot)) error {
-	defer k.access.close()
+	defer k.access.Close()
 	failed := func(err error) { report(Snapshot{Err: err}) }
 	switch {
 	case k.cfg.InferencePool != "":

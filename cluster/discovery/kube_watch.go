@@ -7,12 +7,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"net/http"
 	"net/url"
 	"strconv"
 	"time"
+
+	"github.com/hearsay-llm/hearsay/deploy/kube"
 )
 
 // Bounds of what is read from an API server.
@@ -87,7 +88,7 @@ type kubeEndpoint struct {
 // and lists again when a watch can't go on, and now and then: an event that nobody
 // delivered is made up for.
 type follower struct {
-	access  *kubeAccess
+	access  *kube.Access
 	path    string
 	query   url.Values
 	changed func(objects map[string]kubeObject) // after each list, event and bookmark; not kept
@@ -112,7 +113,7 @@ func (f *follower) run(ctx context.Context) {
 		}
 		pause := delay
 		switch {
-		case gone(err):
+		case kube.Is(err, http.StatusGone):
 			f.version = ""
 			if !fresh {
 				continue // usual after a while
@@ -180,15 +181,11 @@ type kubeList struct {
 func (f *follower) page(ctx context.Context, query url.Values) (page kubeList, err error) {
 	ctx, cancel := context.WithTimeout(ctx, listWait)
 	defer cancel()
-	body, err := f.access.get(ctx, f.path, query)
+	body, err := f.access.Get(ctx, f.path, query)
 	if err != nil {
 		return page, err
 	}
-	defer func() { _ = body.Close() }()
-	if err := json.NewDecoder(io.LimitReader(body, maxListPage)).Decode(&page); err != nil {
-		return page, errors.New("the API server's list is cut off, or no JSON")
-	}
-	return page, nil
+	return page, kube.Decode(ctx, body, maxListPage, &page)
 }
 
 // kubeEvent is one line of a watch.
@@ -208,7 +205,7 @@ func (f *follower) watch(ctx context.Context) (events int, err error) {
 	query.Set("allowWatchBookmarks", "true")
 	query.Set("resourceVersion", f.version)
 	query.Set("timeoutSeconds", strconv.Itoa(int(seconds.Seconds())))
-	body, err := f.access.get(ctx, f.path, query)
+	body, err := f.access.Get(ctx, f.path, query)
 	if err != nil {
 		return 0, err
 	}
@@ -269,7 +266,7 @@ func (f *follower) event(line []byte) error {
 		if status.Code == 0 {
 			status.Code = http.StatusInternalServerError
 		}
-		return &kubeError{status.Code, clip(status.Message)}
+		return &kube.Error{Code: status.Code, Text: clip(status.Message)}
 	}
 	if o.Metadata.Version != "" {
 		f.version = o.Metadata.Version

@@ -10,6 +10,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/hearsay-llm/hearsay/deploy/kube"
 	"github.com/hearsay-llm/hearsay/state"
 )
 
@@ -93,7 +94,7 @@ func parseList(b []byte) ([]fileEntry, error) {
 	case errors.Is(err, io.EOF):
 		return nil, errNothing
 	case err != nil:
-		return nil, errors.New(inYAML(err))
+		return nil, errors.New(kube.InYAML(err))
 	}
 	if err := d.Decode(&more); !errors.Is(err, io.EOF) {
 		return nil, errors.New("more than one document is in it: keep one, without ---")

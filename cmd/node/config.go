@@ -169,7 +169,7 @@ type QueueConfig struct {
 type ScaleConfig struct {
 	Min        int           `yaml:"min"`
 	Max        int           `yaml:"max"`
-	Actuator   string        `yaml:"actuator"` // dry_run | process | webhook
+	Actuator   string        `yaml:"actuator"` // dry_run | process | kubernetes | webhook
 	Cooldown   time.Duration `yaml:"cooldown"`
 	DownWindow time.Duration `yaml:"down_window"`
 	Budget     int           `yaml:"budget"`  // most replicas of all roles together; 0: each role has max for itself
@@ -177,6 +177,8 @@ type ScaleConfig struct {
 	Command    []string      `yaml:"command"` // process: argv; {port} is the port to listen on
 	Dir        string        `yaml:"dir"`     // process: state and logs; default data_dir/process
 	Webhook    WebhookConfig `yaml:"webhook"` // webhook
+
+	Kubernetes ScaleKubernetesConfig `yaml:"kubernetes"` // kubernetes: what is sized
 }
 
 // Defaults returns the configuration of a node that was told nothing.
@@ -234,6 +236,7 @@ func (p *PoolConfig) setDefaults() {
 		p.Scale.Min, p.Scale.Max = 1, 8
 	}
 	str(&p.Scale.Actuator, "dry_run")
+	p.Scale.Kubernetes.setDefaults(&p.Discover.Kubernetes)
 	def(&p.Queue.MaxWait, state.DefaultQueueWait)
 	num(&p.Queue.MaxRequests, state.DefaultQueueRequests)
 	if p.Queue.MaxBytes == 0 {

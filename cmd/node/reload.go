@@ -82,10 +82,12 @@ func taken(start, was, next *Config) Config {
 		if q := was.pool(p.Name); q != nil {
 			p.Engine, p.DPRanks = q.Engine, q.DPRanks // what is known of its replicas rests on them
 		}
+		s := &p.Scale
 		if q := start.pool(p.Name); q != nil {
-			p.Scale.Actuator, p.Scale.Command, p.Scale.Dir, p.Scale.Webhook = q.Scale.Actuator, q.Scale.Command, q.Scale.Dir, q.Scale.Webhook
-		} else if p.Scale.Actuator != state.DryRun { // its actuator is made at the start
-			p.Scale.Actuator, p.Scale.Command, p.Scale.Dir, p.Scale.Webhook = state.DryRun, nil, "", WebhookConfig{Timeout: p.Scale.Webhook.Timeout}
+			s.Actuator, s.Command, s.Dir, s.Webhook, s.Kubernetes = q.Scale.Actuator, q.Scale.Command, q.Scale.Dir, q.Scale.Webhook, q.Scale.Kubernetes
+		} else if s.Actuator != state.DryRun { // its actuator is made at the start
+			s.Actuator, s.Command, s.Dir = state.DryRun, nil, ""
+			s.Webhook, s.Kubernetes = WebhookConfig{Timeout: s.Webhook.Timeout}, ScaleKubernetesConfig{}
 		}
 	}
 	return eff

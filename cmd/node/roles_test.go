@@ -25,5 +25,5 @@ func TestRolesInAPool(t *testing.T) {
 		"line 1: pools[0].engine: is llamacpp, which can't serve a request in two legs: with roles prefill and decode use vllm, sglang or auto")
 	f(`engine: sglang, dp_ranks: 2, replicas: [`+p+`, `+d+`]`, "line 1: pools[0].dp_ranks: is 2: with roles prefill and decode only engine vllm can have several")
 	f(`replicas: [`+p+`, `+d+`], scale: {actuator: process, command: [e, "{port}"]}`,
-		"line 1: pools[0].scale.actuator: is process: pools with roles prefill and decode can only be scaled by dry_run")
+		"line 1: pools[0].scale.actuator: is process: pools with roles prefill and decode can only be scaled by dry_run and kubernetes")
 }

@@ -62,8 +62,8 @@ func (n *Node) unique(id state.ReplicaID, gone []state.ReplicaID) int {
 
 // newScale makes loop 3 and what it acts through.
 func (n *Node) newScale() (err error) {
-	process, webhook := pooled{}, pooled{}
-	acts := map[string]autoscale.Actuator{"dry_run": actuator.NewDryRun(), "process": process, "webhook": webhook}
+	process, webhook, kubernetes := pooled{}, pooled{}, pooled{}
+	acts := map[string]autoscale.Actuator{"dry_run": actuator.NewDryRun(), "process": process, "webhook": webhook, "kubernetes": kubernetes}
 	for i := range n.cfg.Pools {
 		p := &n.cfg.Pools[i]
 		switch p.Scale.Actuator {
@@ -77,6 +77,12 @@ func (n *Node) newScale() (err error) {
 			})
 		case "webhook":
 			webhook[p.Name], err = n.newWebhook(p)
+		case "kubernetes":
+			var k *actuator.Kubernetes
+			if k, err = n.newKubernetes(p); err == nil {
+				n.closers = append(n.closers, k.Close)
+				kubernetes[p.Name] = k
+			}
 		}
 		if err != nil {
 			return fmt.Errorf("pools.%s.scale: %w", p.Name, err)

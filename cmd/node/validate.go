@@ -16,7 +16,7 @@ import (
 // policies, engines and actuators are the names a file may use.
 var (
 	engines    = []string{"auto", "vllm", "sglang", "llamacpp", "openai", "anthropic"}
-	actuators  = []string{"dry_run", "process", "webhook"}
+	actuators  = []string{"dry_run", "process", "kubernetes", "webhook"}
 	roles      = []string{string(state.RoleBoth), string(state.RolePrefill), string(state.RoleDecode)}
 	isolations = []string{"none", "tenant"}
 	connectors = []string{state.ConnectorNixl, state.ConnectorMooncake}
@@ -88,6 +88,7 @@ func (c *Config) validate(v *faults) {
 		c.Pools[i].validate(v, fmt.Sprintf("pools[%d]", i))
 	}
 	c.unique(v)
+	c.uniqueScales(v)
 	c.fallbacks(v)
 	c.Gateway.validate(v)
 	walk(reflect.ValueOf(c).Elem(), "", func(key string, x reflect.Value) {
@@ -158,6 +159,7 @@ func (p *PoolConfig) validate(v *faults, at string) {
 	if p.Scale.Actuator == "webhook" {
 		p.Scale.Webhook.validate(v, at+".scale.webhook")
 	}
+	p.validateKubernetes(v, at+".scale.kubernetes")
 	p.validateRanks(v, at)
 	if p.Retry.Attempts < 1 {
 		v.add(at+".retry.attempts", "is %d: the first try counts, so at least 1", p.Retry.Attempts)
@@ -261,8 +263,8 @@ func (p *PoolConfig) validateRoles(v *faults, at string) {
 	if p.KVConnector == state.ConnectorMooncake && p.Engine != string(state.EngineVLLM) {
 		v.add(at+".kv_connector", "is mooncake, which is vLLM's: set engine to vllm")
 	}
-	if p.Scale.Actuator != "dry_run" {
-		v.add(at+".scale.actuator", "is %s: pools with roles prefill and decode can only be scaled by dry_run", p.Scale.Actuator)
+	if a := p.Scale.Actuator; a != "dry_run" && a != "kubernetes" {
+		v.add(at+".scale.actuator", "is %s: pools with roles prefill and decode can only be scaled by dry_run and kubernetes", a)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/hearsay-llm/hearsay/state"
 	"github.com/hearsay-llm/hearsay/state/prefix"
 )
 
@@ -33,7 +34,7 @@ func (d *diagnosis) queues() {
 	}
 	if b.TrendShort > rising && b.LongFor >= risingFor || b.LongFor.Seconds()+lasts >= d.StartUp.Seconds() {
 		next := fmt.Sprintf("the autoscaler adds replicas within scale.max (%d); hearsay scale log says what it does", d.Pool.Spec.ScaleMax)
-		if d.Pool.Spec.ScaleActuator != "process" {
+		if d.Pool.Spec.ScaleActuator == "" || d.Pool.Spec.ScaleActuator == state.DryRun {
 			next = fmt.Sprintf("add replicas (hearsay replica add): the actuator is %s, which starts none", d.Pool.Spec.ScaleActuator)
 		}
 		d.add(Short, OwnerScale, nil, "All queues are long, and more replicas would be up before that is over.", next, figures...)

@@ -28,7 +28,10 @@ var allowed = map[string][]string{
 	"routing":            {"state"},
 	"routing/balance":    {"state"},
 	"cluster":            {"state"},
+	"cluster/discovery":  {"deploy/kube", "state"},
 	"autoscale":          {"state"},
+	"autoscale/actuator": {"deploy/kube", "state"},
+	"deploy/kube":        {"=state"},
 	"state":              {},
 	"state/prefix":       {"=state", "state/prefix"},
 	"state/sketch":       {"=state", "=state/prefix"},
@@ -156,6 +159,11 @@ func TestLawRefusesWhatItMust(t *testing.T) {
 	f("autoscale", "cluster/consensus", false)
 	f("autoscale/actuator", "state", true)
 	f("autoscale/actuator", "autoscale", false)
+	f("autoscale/actuator", "deploy/kube", true)
+	f("autoscale", "deploy/kube", false)
+	f("cluster/gossip", "deploy/kube", false)
+	f("deploy/kube", "state", true)
+	f("deploy/kube", "cluster/discovery", false)
 	f("state", "state/sketch", false)
 	f("state/sketch", "state/wire", false)
 	f("state/wire", "state/sketch", true)

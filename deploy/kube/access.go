@@ -1,18 +1,17 @@
-package discovery
+package kube
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/url"
-	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -24,9 +23,20 @@ import (
 // ServiceAccount is where a Pod finds its service account's files.
 const ServiceAccount = "/var/run/secrets/kubernetes.io/serviceaccount"
 
-// kubeAccess is how to talk to an API server. Files are read again for every request,
-// since tokens and certificates are replaced while we run.
-type kubeAccess struct {
+// Config says how to reach an API server.
+type Config struct {
+	Kubeconfig string // file; empty: the service account of the Pod that this process is in
+	Context    string // of the kubeconfig; empty: its current one
+
+	Getenv  func(string) string
+	Account string // directory of the service account; empty: ServiceAccount
+	// Dial connects; nil: as package net does.
+	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
+}
+
+// Access talks to one API server. Files are read again for every request, since
+// tokens and certificates are replaced while we run. Safe for concurrent use.
+type Access struct {
 	server    string // scheme://host:port, and a path behind proxies
 	namespace string // where none is configured
 	token     secret
@@ -51,59 +61,73 @@ func (s secret) read() ([]byte, error) {
 	if s.file == "" {
 		return s.text, nil
 	}
-	b, err := state.ReadFile(s.file, maxKubeFile)
+	b, err := state.ReadFile(s.file, maxFile)
 	if err != nil {
 		return nil, err
 	}
 	return bytes.TrimSpace(b), nil
 }
 
+// New reads what cfg names. The server need not answer yet.
+func New(cfg Config) (a *Access, err error) {
+	if cfg.Kubeconfig != "" {
+		a, err = fromKubeconfig(cfg.Kubeconfig, cfg.Context)
+	} else {
+		a, err = inCluster(cfg.Getenv, cmp.Or(cfg.Account, ServiceAccount))
+	}
+	if err != nil {
+		return nil, err
+	}
+	a.dial = cfg.Dial
+	return a, nil
+}
+
+// Namespace is the one that the access names, where a caller has none; it may be empty.
+func (a *Access) Namespace() string { return a.namespace }
+
 // inCluster is the access of a Pod, by the environment and its service account.
-func inCluster(getenv func(string) string, dir string) (*kubeAccess, error) {
+func inCluster(getenv func(string) string, dir string) (*Access, error) {
 	host, port := getenv("KUBERNETES_SERVICE_HOST"), getenv("KUBERNETES_SERVICE_PORT")
 	if host == "" || port == "" {
 		return nil, errors.New("this router is in no Kubernetes cluster (KUBERNETES_SERVICE_HOST is not set): name a kubeconfig")
 	}
-	ns, _ := state.ReadFile(filepath.Join(dir, "namespace"), maxKubeFile)
-	return &kubeAccess{
+	ns, _ := state.ReadFile(filepath.Join(dir, "namespace"), maxFile)
+	return &Access{
 		server: "https://" + net.JoinHostPort(host, port), namespace: strings.TrimSpace(string(ns)),
 		token: secret{file: filepath.Join(dir, "token")}, ca: secret{file: filepath.Join(dir, "ca.crt")},
 	}, nil
 }
 
-// kubeError is an answer of the API server that is none that was asked for.
-type kubeError struct {
-	code int
-	text string // the server's, for people
+// Request is one call of the API.
+type Request struct {
+	Method string // GET, PATCH or PUT
+	Path   string
+	Query  url.Values
+	Type   string // content type of Body
+	Body   []byte
 }
 
-func (e *kubeError) Error() string {
-	switch e.code {
-	case http.StatusUnauthorized:
-		return "the API server does not take this router's credentials (401)"
-	case http.StatusForbidden:
-		return "the API server forbids it (403), the account needs get, list and watch: " + e.text
-	}
-	return fmt.Sprintf("the API server answers %d: %s", e.code, e.text)
+// Get asks for a path and returns the body of an answer 200, to be closed.
+func (a *Access) Get(ctx context.Context, path string, query url.Values) (io.ReadCloser, error) {
+	return a.Do(ctx, Request{Method: http.MethodGet, Path: path, Query: query})
 }
 
-// gone reports that a resource version is too old: only a new list helps.
-func gone(err error) bool {
-	var k *kubeError
-	return errors.As(err, &k) && k.code == http.StatusGone
-}
-
-// get asks for a path and returns the body of an answer 200, to be closed.
-func (a *kubeAccess) get(ctx context.Context, path string, query url.Values) (io.ReadCloser, error) {
+// Do makes a call and returns the body of an answer 200, to be closed. Other answers
+// are an *Error. Any other error of a call that writes leaves open whether it was done.
+func (a *Access) Do(ctx context.Context, r Request) (io.ReadCloser, error) {
 	transport, err := a.current()
 	if err != nil {
 		return nil, err
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimRight(a.server, "/")+path+"?"+query.Encode(), nil)
+	where := strings.TrimRight(a.server, "/") + r.Path + "?" + r.Query.Encode()
+	req, err := http.NewRequestWithContext(ctx, r.Method, where, bytes.NewReader(r.Body))
 	if err != nil {
 		return nil, err
 	}
 	req.Header.Set("Accept", "application/json")
+	if r.Type != "" {
+		req.Header.Set("Content-Type", r.Type)
+	}
 	token, err := a.token.read()
 	if err != nil {
 		return nil, err
@@ -122,33 +146,11 @@ func (a *kubeAccess) get(ctx context.Context, path string, query url.Values) (io
 		return resp.Body, nil
 	}
 	defer func() { _ = resp.Body.Close() }()
-	b, _ := io.ReadAll(io.LimitReader(resp.Body, 64<<10))
-	var status struct {
-		Message string `json:"message"`
-	}
-	if json.Unmarshal(b, &status) != nil || status.Message == "" {
-		status.Message = http.StatusText(resp.StatusCode)
-	}
-	return nil, &kubeError{resp.StatusCode, clip(status.Message)}
-}
-
-// unreachable puts a failed connection in words that are the same each time.
-func unreachable(ctx context.Context, err error) error {
-	var cert *tls.CertificateVerificationError
-	var op *net.OpError
-	switch {
-	case ctx.Err() != nil || os.IsTimeout(err):
-		return errors.New("the API server does not answer in time")
-	case errors.As(err, &cert):
-		return fmt.Errorf("the API server's certificate is not trusted: %s", clip(cert.Err.Error()))
-	case errors.As(err, &op) && op.Op == "dial":
-		return fmt.Errorf("the API server can't be reached: %s", clip(op.Err.Error()))
-	}
-	return errors.New("the connection to the API server ended")
+	return nil, refused(&r, resp)
 }
 
 // current is the transport for the certificates that the files hold now.
-func (a *kubeAccess) current() (*http.Transport, error) {
+func (a *Access) current() (*http.Transport, error) {
 	var parts [3][]byte
 	for i, s := range []secret{a.ca, a.cert, a.key} {
 		var err error
@@ -187,8 +189,8 @@ func (a *kubeAccess) current() (*http.Transport, error) {
 	return a.transport, nil
 }
 
-// close ends connections that nobody uses.
-func (a *kubeAccess) close() {
+// Close ends connections that nobody uses.
+func (a *Access) Close() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.transport != nil {

@@ -1,4 +1,4 @@
-package discovery
+package kube
 
 import (
 	"encoding/base64"
@@ -36,12 +36,12 @@ type kubeconfigFile struct {
 		} `yaml:"cluster"`
 	} `yaml:"clusters"`
 	Users []struct {
-		Name string       `yaml:"name"`
-		User kubeUserFile `yaml:"user"`
+		Name string   `yaml:"name"`
+		User userFile `yaml:"user"`
 	} `yaml:"users"`
 }
 
-type kubeUserFile struct {
+type userFile struct {
 	Token     string    `yaml:"token"`
 	TokenFile string    `yaml:"tokenFile"`
 	Cert      string    `yaml:"client-certificate"`
@@ -55,21 +55,21 @@ type kubeUserFile struct {
 
 // fromKubeconfig is the access that a kubeconfig describes, by one of its contexts, or
 // its current one if that is empty.
-func fromKubeconfig(path, context string) (*kubeAccess, error) {
-	b, err := state.ReadFile(path, maxKubeFile)
+func fromKubeconfig(path, context string) (*Access, error) {
+	b, err := state.ReadFile(path, maxFile)
 	if err != nil {
 		return nil, fmt.Errorf("kubeconfig: %w", err)
 	}
 	var f kubeconfigFile
 	if err := yaml.Unmarshal(b, &f); err != nil {
-		return nil, fmt.Errorf("%s is no kubeconfig: %s", path, inYAML(err))
+		return nil, fmt.Errorf("%s is no kubeconfig: %s", path, InYAML(err))
 	}
 	if context == "" {
 		context = f.Current
 	}
 	for _, c := range f.Contexts {
 		if c.Name == context {
-			a := &kubeAccess{namespace: c.Context.Namespace}
+			a := &Access{namespace: c.Context.Namespace}
 			dir := filepath.Dir(path) // paths in it are relative to it
 			if err := errors.Join(f.cluster(a, c.Context.Cluster, dir), f.user(a, c.Context.User, dir)); err != nil {
 				return nil, fmt.Errorf("%s: %w", path, err)
@@ -80,7 +80,7 @@ func fromKubeconfig(path, context string) (*kubeAccess, error) {
 	return nil, fmt.Errorf("%s has no context %q", path, context)
 }
 
-func (f *kubeconfigFile) cluster(a *kubeAccess, name, dir string) (err error) {
+func (f *kubeconfigFile) cluster(a *Access, name, dir string) (err error) {
 	for _, c := range f.Clusters {
 		if c.Name != name {
 			continue
@@ -95,7 +95,7 @@ func (f *kubeconfigFile) cluster(a *kubeAccess, name, dir string) (err error) {
 	return fmt.Errorf("no cluster %q", name)
 }
 
-func (f *kubeconfigFile) user(a *kubeAccess, name, dir string) error {
+func (f *kubeconfigFile) user(a *Access, name, dir string) error {
 	for _, u := range f.Users {
 		if u.Name != name {
 			continue
@@ -128,8 +128,8 @@ func inPEM(data, file, dir string) (secret, error) {
 	return secret{}, nil
 }
 
-// inYAML says in a user's words why a document can't be read.
-func inYAML(err error) string {
+// InYAML says in a user's words why a document can't be read.
+func InYAML(err error) string {
 	var kinds *yaml.TypeError
 	if errors.As(err, &kinds) && len(kinds.Errors) > 0 {
 		line, _, _ := strings.Cut(kinds.Errors[0], ":")
@@ -138,8 +138,8 @@ func inYAML(err error) string {
 	return "neither YAML nor JSON, or not whole: " + strings.TrimPrefix(err.Error(), "yaml: ")
 }
 
-// maxKubeFile bounds a kubeconfig, and the files that one names.
-const maxKubeFile = 1 << 20
+// maxFile bounds a kubeconfig, and the files that one names.
+const maxFile = 1 << 20
 
 func at(dir, file string) string {
 	if filepath.IsAbs(file) {
