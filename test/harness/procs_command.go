@@ -5,5 +5,8 @@ package harness
 // which one that is started again goes on writing.
 func StartCommand(dir, name string, args ...string) (*Proc, error) {
 	proc := &Proc{Name: name, args: args, command: true}
-	return proc, (&Procs{cfg: ProcsConfig{Dir: dir}}).start(proc)
+	if err := (&Procs{cfg: ProcsConfig{Dir: dir}}).start(proc); err != nil {
+		return nil, err
+	}
+	return proc, nil
 }
