@@ -67,12 +67,14 @@ func (n *node) run(ctx context.Context) {
 		for _, p := range list {
 			uid := p.Metadata.UID
 			there[uid] = true
-			if lives[uid] == nil {
-				lives[uid] = make(chan pod, 1)
-				wg.Go(func() { n.live(ctx, p, lives[uid]) })
+			news := lives[uid]
+			if news == nil {
+				news = make(chan pod, 1)
+				lives[uid] = news
+				wg.Go(func() { n.live(ctx, p, news) })
 			}
 			select {
-			case lives[uid] <- p:
+			case news <- p:
 			default: // it has not taken the last one
 			}
 		}

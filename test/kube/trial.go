@@ -16,7 +16,7 @@ import (
 
 // pools of the routers, each found in another way. Each has a Deployment of its name,
 // whose engines serve sim-NAME.
-var pools = []string{"chat", "slices", "inference"}
+var pools = []string{"chat", "slices", "inference", scaled}
 
 // trial is all that runs: a control plane, a node, and routers that reach the API server
 // through a relay.
@@ -88,7 +88,9 @@ func (t *trial) routers(ctx context.Context, bin string) (*harness.Procs, error)
 		Bin: bin, Dir: t.dir, Routers: 3, Model: "sim-chat",
 		PoolYAML: discover("selector: app=chat") +
 			"  - name: slices\n    model: sim-slices\n" + discover("service: slices") +
-			"  - name: inference\n    model: sim-inference\n" + discover("inference_pool: inference"),
+			"  - name: inference\n    model: sim-inference\n" + discover("inference_pool: inference") +
+			"  - name: " + scaled + "\n    model: sim-" + scaled + "\n" + discover("selector: app="+scaled) +
+			"    scale: {min: 2, max: 6, actuator: kubernetes, cooldown: 1s, kubernetes: {name: " + scaled + "}}\n",
 	})
 }
 
@@ -115,7 +117,7 @@ type check struct {
 
 // try makes the checks.
 func (t *trial) try(ctx context.Context, only string) (out []result) {
-	for _, c := range slices.Concat(t.discoveryChecks()) {
+	for _, c := range slices.Concat(t.discoveryChecks(), t.scalingChecks()) {
 		if !c.base && !strings.Contains(c.name, only) || ctx.Err() != nil {
 			continue
 		}
