@@ -65,6 +65,10 @@ e2e-clients: build ## the openai libraries for Python and Node, and curl, and An
 e2e-engines: build ## real llama.cpp and vLLM on this machine's CPU behind routers; installs some 8 GB below bin/engines (some 20 minutes on 2 idle cores, an hour beside other work)
 	$(GO) run ./test/engines -bin $(BIN)
 
+.PHONY: e2e-kube
+e2e-kube: build ## routers with a real Kubernetes control plane in a network of its own; builds it below bin/kube (some 10 minutes of CPU once, then two minutes); Linux, as root or with user namespaces
+	$(GO) run ./test/kube -bin $(BIN)
+
 .PHONY: chaos
 chaos: ## 10 minutes of engines that reset, stall, restart, die and refuse, and clients that vanish or do not read
 	$(GO) test -count=1 -v -timeout 20m -run TestChaos ./test/e2e -chaos 10m
