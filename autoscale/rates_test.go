@@ -76,7 +76,7 @@ func TestRatesOfWhatRoutersCount(t *testing.T) {
 	w.want("what comes late is no news", 10)
 
 	w.now = w.now.Add(3 * time.Second) // three messages are lost
-	n = w.pass(1, 7, n+30, 10)
+	w.pass(1, 7, n+30, 10)
 	w.want("what was lost comes with the next", 10)
 
 	n = w.pass(30, 8, 5000, 10) // it has started anew
