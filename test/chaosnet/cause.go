@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/hearsay-llm/hearsay/test/harness"
@@ -76,6 +77,8 @@ func (w *world) cause(ctx context.Context, f fault) (*row, error) {
 	if err := b.end(ctx); err != nil {
 		return nil, err
 	}
+	// What a replica held that was killed is gone with it.
+	lessons = slices.DeleteFunc(lessons, func(l lesson) bool { return b.hit[l.replica] })
 	index := uint64(0)
 	for _, a := range acks {
 		index = max(index, a.index)
