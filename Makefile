@@ -73,9 +73,15 @@ e2e-kube: build ## routers with a real Kubernetes control plane in a network of 
 chaos: ## 10 minutes of engines that reset, stall, restart, die and refuse, and clients that vanish or do not read
 	$(GO) test -count=1 -v -timeout 20m -run TestChaos ./test/e2e -chaos 10m
 
+.PHONY: chaos-net
+chaos-net: build ## 5 routers and 4 engines, each in a network namespace: partitions, loss, delay, kills, a rolling restart; needs Linux and root (some 10 minutes; CHAOS="-only loss" runs a part)
+	$(GO) build -trimpath -o bin/chaosnet ./test/chaosnet
+	bin/chaosnet -bin $(BIN) $(CHAOS)
+
 .PHONY: sim
 sim: ## whole clusters in simulated time: faults, then scale: figures in test/bench/out, plots in docs/img (some 25 minutes; SIM="-cells m1-agents" runs a part)
 	$(GO) test -count=1 ./test/scenario
+	$(GO) test -count=1 -v -timeout 1h -run TestLearnersComeAndGo ./test/scenario -churn-sizes 20,50,100 -churn-for 3m
 	$(GO) test -c -o bin/sim.test ./test/bench/sim
 	bin/sim.test -test.timeout 0 -test.run 'TestSim$$' $(or $(SIM),-cells all) -out test/bench/out -images docs/img
 

@@ -83,7 +83,7 @@ type Config struct {
 
 	// Listeners accept clients; TLS, if any, is theirs. The server closes them.
 	Listeners []net.Listener
-	// Dial opens a connection to a replica; addr is host:port. nil: net.Dialer.
+	// Dial opens a connection to a replica; addr is host:port. nil: Dialer.
 	Dial func(ctx context.Context, addr string) (net.Conn, error)
 	// UpstreamTLS is used for replicas with an https URL; nil: the system's roots.
 	UpstreamTLS *tls.Config

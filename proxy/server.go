@@ -52,7 +52,7 @@ func New(cfg Config) (*Server, error) {
 	}
 	cfg.Limits.fill()
 	if cfg.Dial == nil {
-		d := &net.Dialer{KeepAlive: 15 * time.Second}
+		d := Dialer()
 		cfg.Dial = func(ctx context.Context, addr string) (net.Conn, error) { return d.DialContext(ctx, "tcp", addr) }
 	}
 	if cfg.Gate == nil {

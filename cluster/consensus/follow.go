@@ -3,6 +3,7 @@ package consensus
 import (
 	"context"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -37,11 +38,14 @@ func (n *Node) Await(ctx context.Context, index uint64) bool {
 	return n.ledger.await(ctx, index)
 }
 
-// follow keeps the facts current while Raft does not: on a learner, and on a voter
-// that hears no leader.
+// follow keeps the facts current while Raft does not: on a learner, on a voter that
+// hears no leader, and on one that hears it and gets nothing. That one was away: a
+// leader that could not reach it tries to send it its log again after growing pauses,
+// up to 10 s, and its heartbeats know nothing of that.
 func (n *Node) follow(ctx context.Context, r *raft.Raft) {
 	t := time.NewTicker(n.cfg.FollowInterval)
 	defer t.Stop()
+	var left uint64 // the facts of the last tick, when somebody had newer ones
 	for {
 		var from state.RouterID // who surely has newer ones, if anybody
 		select {
@@ -50,21 +54,43 @@ func (n *Node) follow(ctx context.Context, r *raft.Raft) {
 		case <-t.C:
 		case from = <-n.hurry:
 		}
+		f := n.ledger.current()
+		behind := f.Index == left
+		left = 0
 		current := r.State() == raft.Leader || from == "" && time.Since(r.LastContact()) < 2*n.cfg.HeartbeatTimeout
 		if current && !n.passed() {
-			continue
+			if r.State() == raft.Leader || !slices.ContainsFunc(n.cfg.Peers(), func(p Peer) bool { return p.mayBeOf(f.ClusterID) && p.FactsIndex > f.Index }) {
+				continue
+			}
+			if left = f.Index; !behind {
+				continue
+			}
 		}
-		have := n.ledger.current().Index
+		n.catchUp(ctx, f, from)
+	}
+}
+
+// askedAtMost bounds the peers that are asked for newer facts at a time.
+const askedAtMost = 3
+
+// catchUp asks for newer facts: from, unless that is empty; else peers, until one
+// answers.
+func (n *Node) catchUp(ctx context.Context, f *state.Facts, from state.RouterID) {
+	peers := n.cfg.Peers()
+	for range askedAtMost {
 		peer, ok := from, from != ""
 		if !ok {
-			peer, ok = pickPeer(n.cfg.Peers(), n.ledger.current().ClusterID, have)
+			peer, ok = pickPeer(peers, f.ClusterID, f.Index)
 		}
 		if !ok {
-			continue
+			return
 		}
-		if err := n.fetch(ctx, peer, have); err != nil && ctx.Err() == nil {
-			n.log.Debug().Err(err).Str("peer", string(peer)).Str("name", n.name(peer)).Msg("facts not fetched")
+		err := n.fetch(ctx, peer, f.Index)
+		if err == nil || ctx.Err() != nil {
+			return
 		}
+		n.log.Debug().Err(err).Str("peer", string(peer)).Str("name", n.name(peer)).Msg("facts not fetched")
+		from, peers = "", slices.DeleteFunc(slices.Clone(peers), func(p Peer) bool { return p.ID == peer })
 	}
 }
 

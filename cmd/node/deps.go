@@ -9,6 +9,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/hearsay-llm/hearsay/cluster/consensus"
+	"github.com/hearsay-llm/hearsay/proxy"
 )
 
 // Deps are what a node takes from outside, so that tests can run it over a network
@@ -45,8 +46,7 @@ func (d *Deps) fill() {
 		d.ListenPacket = net.ListenPacket
 	}
 	if d.Dial == nil {
-		dialer := &net.Dialer{KeepAlive: 15 * time.Second}
-		d.Dial = dialer.DialContext
+		d.Dial = proxy.Dialer().DialContext
 	}
 	if d.Getenv == nil {
 		d.Getenv = os.Getenv

@@ -42,6 +42,7 @@ type replica struct {
 	InFlight       int64   `json:"in_flight"`
 	OwnInFlight    int64   `json:"own_in_flight"`
 	ReadingAgeMS   float64 `json:"reading_age_ms"`
+	Reader         string
 }
 
 type pool struct {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -35,6 +36,20 @@ type ProcsConfig struct {
 	NoSharing  bool   // routers tell each other nothing
 	PoolYAML   string // further lines of the pool, indented by four blanks
 	SharedYAML string // further top-level lines of every router's file
+	MorePools  string // further entries of pools, indented by two blanks
+
+	Voters     int           // default 3
+	DrainDelay time.Duration // of routers that stop
+
+	// Place gives a process, by its name, a host of its own; nil: all are on loopback.
+	Place func(name string) (*Place, error)
+}
+
+// Place is a host of its own for a process.
+type Place struct {
+	IP   string
+	Do   func(start func() error) error // starts a process there
+	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 }
 
 // Procs is a running cluster of processes. Its methods are for one goroutine.
@@ -54,6 +69,8 @@ type Proc struct {
 	log              string
 	cmd              *exec.Cmd
 	exited           chan error
+	place            *Place       // nil: loopback
+	client           *http.Client // of its place
 }
 
 // readyWithin is how long a process may take until it is ready.
@@ -74,16 +91,28 @@ func StartProcs(ctx context.Context, cfg ProcsConfig) (p *Procs, err error) {
 			p.Close()
 		}
 	}()
+	if cfg.Voters == 0 {
+		p.cfg.Voters = 3
+	}
 	ports, err := Ports(cfg.Engines + 4*cfg.Routers)
 	if err != nil {
-		return nil, err
+		return p, err
+	}
+	if cfg.Place != nil {
+		if err := os.WriteFile(p.secretFile(), []byte("0123456789abcdef0123456789abcdef"), 0o600); err != nil {
+			return p, err
+		}
 	}
 	for i := range cfg.Engines {
-		e := &Proc{Name: fmt.Sprintf("e%d", i+1), API: fmt.Sprintf("http://127.0.0.1:%d", ports[i]), ready: cfg.EngineReady}
+		e := &Proc{Name: fmt.Sprintf("e%d", i+1), ready: cfg.EngineReady}
+		if err := p.settle(e); err != nil {
+			return p, err
+		}
+		e.API = fmt.Sprintf("http://%s:%d", e.ip(), ports[i])
 		if cfg.EngineCommand != nil {
 			e.args, e.command = cfg.EngineCommand(ports[i]), true
 		} else {
-			e.args = append([]string{"engine-sim", "--port", fmt.Sprint(ports[i]), "--model", cfg.Model}, cfg.EngineArgs...)
+			e.args = append([]string{"engine-sim", "--listen", fmt.Sprintf("%s:%d", e.ip(), ports[i]), "--model", cfg.Model}, cfg.EngineArgs...)
 		}
 		p.Engines = append(p.Engines, e)
 		if err := p.start(e); err != nil {
@@ -91,14 +120,17 @@ func StartProcs(ctx context.Context, cfg ProcsConfig) (p *Procs, err error) {
 		}
 	}
 	for i := range cfg.Routers {
-		p.join = append(p.join, fmt.Sprintf("127.0.0.1:%d", ports[cfg.Engines+4*i+2]))
-	}
-	for i := range cfg.Routers {
-		r, err := p.router(i, ports[cfg.Engines+4*i:])
-		if err != nil {
+		r := &Proc{Name: fmt.Sprintf("r%d", i+1)}
+		if err := p.settle(r); err != nil {
 			return p, err
 		}
 		p.Routers = append(p.Routers, r)
+		p.join = append(p.join, fmt.Sprintf("%s:%d", r.ip(), ports[cfg.Engines+4*i+2]))
+	}
+	for i, r := range p.Routers {
+		if err := p.router(r, ports[cfg.Engines+4*i:]); err != nil {
+			return p, err
+		}
 		if err := p.start(r); err != nil {
 			return p, err
 		}
@@ -111,30 +143,63 @@ func StartProcs(ctx context.Context, cfg ProcsConfig) (p *Procs, err error) {
 	return p, nil
 }
 
-// router writes a router's configuration file and describes its process.
-func (p *Procs) router(i int, ports []int) (*Proc, error) {
-	name := fmt.Sprintf("r%d", i+1)
+// settle gives a process its host.
+func (p *Procs) settle(proc *Proc) (err error) {
+	if p.cfg.Place == nil {
+		return nil
+	}
+	if proc.place, err = p.cfg.Place(proc.Name); err != nil {
+		return err
+	}
+	proc.client = &http.Client{Transport: &http.Transport{DialContext: proc.place.Dial, IdleConnTimeout: 2 * time.Second}}
+	return nil
+}
+
+func (proc *Proc) ip() string {
+	if proc.place == nil {
+		return "127.0.0.1"
+	}
+	return proc.place.IP
+}
+
+// Client reaches the process from its own host, its admin address too.
+func (proc *Proc) Client() *http.Client {
+	if proc.client == nil {
+		return http.DefaultClient
+	}
+	return proc.client
+}
+
+func (p *Procs) secretFile() string { return filepath.Join(p.cfg.Dir, "secret") }
+
+// router writes a router's configuration file and says how it is run.
+func (p *Procs) router(r *Proc, ports []int) error {
 	var b bytes.Buffer
-	fmt.Fprintf(&b, "node: {name: %s, data_dir: %q}\n", name, filepath.Join(p.cfg.Dir, name))
-	fmt.Fprintf(&b, "listen: {api: \"127.0.0.1:%d\", admin: \"127.0.0.1:%d\", cluster: \"127.0.0.1:%d\"}\n", ports[0], ports[1], ports[2])
-	fmt.Fprintf(&b, "api: {debug: true, drain_delay: 0s}\n")
+	fmt.Fprintf(&b, "node: {name: %s, data_dir: %q}\n", r.Name, filepath.Join(p.cfg.Dir, r.Name))
+	fmt.Fprintf(&b, "listen: {api: \"%s:%d\", admin: \"127.0.0.1:%d\", cluster: \"%s:%d\"}\n", r.ip(), ports[0], ports[1], r.ip(), ports[2])
+	fmt.Fprintf(&b, "api: {debug: true, drain_delay: %v}\n", p.cfg.DrainDelay)
 	join, _ := json.Marshal(p.join)
 	if len(p.join) == 1 {
 		join = []byte("[]")
 	}
-	fmt.Fprintf(&b, "cluster: {join: %s, bootstrap_expect: %d, voters: 3, sharing: %v}\n", join, min(3, p.cfg.Routers), !p.cfg.NoSharing)
+	secret := ""
+	if r.place != nil { // beyond loopback there must be one
+		secret = fmt.Sprintf(", secret_file: %q", p.secretFile())
+	}
+	fmt.Fprintf(&b, "cluster: {join: %s, bootstrap_expect: %d, voters: %d, sharing: %v%s}\n",
+		join, min(3, p.cfg.Routers), p.cfg.Voters, !p.cfg.NoSharing, secret)
 	fmt.Fprintf(&b, "%spools:\n  - name: chat\n    model: %s\n    policy: %s\n%s    replicas:\n", p.cfg.SharedYAML, p.cfg.Model, p.cfg.Policy, p.cfg.PoolYAML)
 	for _, e := range p.Engines {
 		fmt.Fprintf(&b, "      - {url: %q}\n", e.API)
 	}
-	file := filepath.Join(p.cfg.Dir, name+".yaml")
+	b.WriteString(p.cfg.MorePools)
+	file := filepath.Join(p.cfg.Dir, r.Name+".yaml")
 	if err := os.WriteFile(file, b.Bytes(), 0o600); err != nil {
-		return nil, err
+		return err
 	}
-	return &Proc{
-		Name: name, args: []string{"serve", "--config", file},
-		API: fmt.Sprintf("http://127.0.0.1:%d", ports[0]), Admin: fmt.Sprintf("http://127.0.0.1:%d", ports[1]),
-	}, nil
+	r.args = []string{"serve", "--config", file}
+	r.API, r.Admin = fmt.Sprintf("http://%s:%d", r.ip(), ports[0]), fmt.Sprintf("http://127.0.0.1:%d", ports[1])
+	return nil
 }
 
 func (p *Procs) start(proc *Proc) error {
@@ -155,7 +220,11 @@ func (p *Procs) start(proc *Proc) error {
 	if proc.command {
 		ownGroup(proc.cmd)
 	}
-	if err := proc.cmd.Start(); err != nil {
+	run := proc.cmd.Start
+	if proc.place != nil {
+		run = func() error { return proc.place.Do(proc.cmd.Start) }
+	}
+	if err := run(); err != nil {
 		return fmt.Errorf("start %s: %w", proc.Name, err)
 	}
 	proc.exited = make(chan error, 1)
@@ -245,7 +314,7 @@ func (proc *Proc) WaitReady(ctx context.Context, bound time.Duration) error {
 		if err != nil {
 			return err
 		}
-		resp, err := http.DefaultClient.Do(req)
+		resp, err := proc.Client().Do(req)
 		if err == nil {
 			body, _ := io.ReadAll(resp.Body)
 			_ = resp.Body.Close()
@@ -282,7 +351,7 @@ func (proc *Proc) GetAdmin(ctx context.Context, path string, out any) error {
 	if err != nil {
 		return err
 	}
-	resp, err := http.DefaultClient.Do(req)
+	resp, err := proc.Client().Do(req)
 	if err != nil {
 		return err
 	}

@@ -27,9 +27,11 @@ type Host struct {
 	traffic   Traffic
 }
 
-// Traffic counts payload bytes a host sent and received.
+// Traffic counts payload bytes a host sent and received, and its sends: writes to
+// streams (one that waits for room counts again) and datagrams.
 type Traffic struct {
 	StreamOut, StreamIn, PacketOut, PacketIn int64
+	Sends                                    int64
 }
 
 // Name is the host's name, which resolves to its address.

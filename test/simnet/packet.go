@@ -89,6 +89,7 @@ func (p *PacketConn) WriteTo(b []byte, addr net.Addr) (int, error) {
 		return 0, opError("write", "udp", addr, err)
 	}
 	p.host.traffic.PacketOut += int64(len(b))
+	p.host.traffic.Sends++
 	if to == nil || n.cut(p.host, to) || n.rng.Float64() < n.link(p.host, to).Loss {
 		return len(b), nil
 	}

@@ -231,6 +231,7 @@ func (c *Conn) Write(b []byte) (n int, err error) {
 			copy(data, b)
 			b, n = b[k:], n+k
 			c.host.traffic.StreamOut += int64(k)
+			c.host.traffic.Sends++
 			c.out.send(segment{data: data})
 			if len(b) == 0 {
 				return n, nil
