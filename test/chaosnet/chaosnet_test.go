@@ -41,8 +41,10 @@ func TestActsBeyondDecisions(t *testing.T) {
 	started := func(id string) string { return `{"message":"process started","decision":"` + id + `"}` + "\n" }
 	stopped := func(id string) string { return `{"message":"process asked to end","decision":"` + id + `"}` + "\n" }
 	list := []console.Decision{
-		{ID: "4", From: 3, To: 5, Index: 16, Outcome: "done"}, {ID: "3", From: 4, To: 3, Index: 14, Outcome: "done"},
-		{ID: "2", From: 3, To: 4, Index: 12, Outcome: "superseded"}, {ID: "1", From: 1, To: 3, Index: 10, Outcome: "done"},
+		{ID: "4", From: 3, To: 5, Index: 16, Outcome: "done"},
+		{ID: "3", From: 4, To: 3, Index: 14, Outcome: "done"},
+		{ID: "2", From: 3, To: 4, Index: 12, Outcome: "superseded"},
+		{ID: "1", From: 1, To: 3, Index: 10, Outcome: "done"},
 	}
 	f := func(want int, logs ...string) {
 		t.Helper()

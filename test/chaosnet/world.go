@@ -155,20 +155,23 @@ func (w *world) close() {
 	}
 }
 
-// leader is the router that most take for the leader, and the others; an error where there is none.
+// leader is the router that leads, and the others. It waits for one: on a machine that is very busy terms may be short.
 func (w *world) leader(ctx context.Context) (lead *harness.Proc, others []*harness.Proc, err error) {
-	for _, r := range w.Routers {
-		s, err := statusOf(ctx, r)
-		if err == nil && s.Router.Raft.Leader == s.Router.ID && lead == nil {
-			lead = r
-		} else {
-			others = append(others, r)
+	for began := time.Now(); time.Since(began) < settleWithin && ctx.Err() == nil; time.Sleep(lookEvery) {
+		lead, others = nil, nil
+		for _, r := range w.Routers {
+			s, err := statusOf(ctx, r)
+			if err == nil && s.Router.Raft.Leader == s.Router.ID && lead == nil {
+				lead = r
+			} else {
+				others = append(others, r)
+			}
+		}
+		if lead != nil {
+			return lead, others, nil
 		}
 	}
-	if lead == nil {
-		return nil, nil, errors.New("no router leads")
-	}
-	return lead, others, nil
+	return nil, nil, errors.Join(errors.New("no router leads"), ctx.Err())
 }
 
 // links sets both directions between each router of a and each of b.
