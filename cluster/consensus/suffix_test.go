@@ -134,6 +134,12 @@ func TestSuffixOrWhole(t *testing.T) {
 	if l.current().Index != at+1 || suffix(at) {
 		t.Error("a large command is kept")
 	}
+	next := l.current().Clone() // by a command that does not follow what is known here
+	next.Index = at + 10
+	l.offer(next, []entry{{prev: at + 5, index: at + 10, command: []byte("{}")}})
+	if suffix(at + 5) {
+		t.Error("a command is sent that follows nothing that was here")
+	}
 }
 
 // What can't be applied here changes nothing.
