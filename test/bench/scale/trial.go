@@ -1,0 +1,79 @@
+package main
+
+import (
+	"fmt"
+	"math"
+)
+
+// trial is one workload with one seed: what all rules play against.
+type trial struct {
+	e    *engine
+	w    *workload
+	seed uint64
+	come []second
+}
+
+func newTrial(e *engine, w *workload, seed uint64) *trial {
+	return &trial{e: e, w: w, seed: seed, come: w.arrivals(e, seed)}
+}
+
+// pool is the trial's beginning: replicas for the first rate at 70 %.
+func (t *trial) pool() *pool {
+	n := int(math.Ceil(t.w.rate(0) / (0.7 * t.e.sustains())))
+	return newPool(t.e, t.w, t.seed, t.come, n)
+}
+
+func (t *trial) play(r rule) outcome { return play(t.pool(), r) }
+
+func (t *trial) hearsay(utilisation float64) (outcome, error) {
+	p := t.pool()
+	h, err := newHearsay(p, utilisation)
+	if err != nil {
+		return outcome{}, err
+	}
+	out := play(p, h)
+	if h.err != nil {
+		return out, fmt.Errorf("%s, seed %d: %w", t.w.name, t.seed, h.err)
+	}
+	return out, nil
+}
+
+// oracleUses are the shares of a replica's capacity that plans are tried with.
+var oracleUses = []float64{0.85, 0.9, 0.95, 1}
+
+func (t *trial) oracle() outcome {
+	best, _ := bestOracle(t.e, t.w, t.seed, t.come, oracleUses)
+	return best
+}
+
+// family is a rule and the settings it is swept over.
+type family struct {
+	name  string
+	rules []func() rule
+}
+
+// Targets of requests in flight a replica, and of waiting requests.
+var (
+	inFlightTargets = []float64{15, 20, 25, 30, 35, 40, 45, 50, 60, 70, 80, 100}
+	queueTargets    = []float64{0.2, 0.5, 1, 2, 5, 10}
+)
+
+func families() []family {
+	h, k := family{name: "HPA"}, family{name: "KPA"}
+	for _, window := range []int{60, 300, 900} {
+		for _, x := range inFlightTargets {
+			h.rules = append(h.rules, func() rule { return newHPA("in_flight", x, window) })
+		}
+		for _, x := range queueTargets {
+			h.rules = append(h.rules, func() rule { return newHPA("queue", x, window) })
+		}
+	}
+	for _, stable := range []int{60, 300} {
+		for _, delay := range []int{0, 300, 900} {
+			for _, x := range inFlightTargets {
+				k.rules = append(k.rules, func() rule { return newKPA(x, stable, delay) })
+			}
+		}
+	}
+	return []family{h, k}
+}
