@@ -96,6 +96,9 @@ func (h *hearsay) setting() string {
 
 // act tells the leader what it is told in reality, and lets the loop look.
 func (h *hearsay) act(p *pool) {
+	if p.now%p.w.look != 0 {
+		return
+	}
 	h.clock = at(p.now)
 	if p.w.sees(p.now) {
 		h.store.Batch(func() { h.tell(p) })

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"runtime/debug"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,6 +16,7 @@ import (
 type options struct {
 	only, out, images, front string
 	seeds                    int
+	alone                    bool
 }
 
 func main() {
@@ -24,7 +26,9 @@ func main() {
 	flag.StringVar(&o.images, "images", "", "directory for plots (SVG)")
 	flag.StringVar(&o.front, "utilisations", "", "play hearsay at these utilisations too (comma-separated)")
 	flag.IntVar(&o.seeds, "seeds", 3, "seeds")
+	flag.BoolVar(&o.alone, "alone", false, "play hearsay and the oracle alone")
 	flag.Parse()
+	debug.SetGCPercent(400) // much garbage and little to keep
 	if err := run(&o, os.Stdout, os.Stderr); err != nil {
 		fmt.Fprintln(os.Stderr, "scale:", err)
 		os.Exit(1)
@@ -41,6 +45,9 @@ func run(o *options, w, progress io.Writer) error {
 		return err
 	}
 	s := &study{e: e, seeds: o.seeds, families: families(), progress: progress}
+	if o.alone {
+		s.families = nil
+	}
 	for _, x := range strings.FieldsFunc(o.front, func(r rune) bool { return r == ',' }) {
 		u, err := strconv.ParseFloat(x, 64)
 		if err != nil {

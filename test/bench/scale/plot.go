@@ -71,7 +71,9 @@ func (c *cell) plotSizes(file string) error {
 	}
 	add("hearsay", c.hearsay[0])
 	for _, name := range []string{"HPA", "KPA"} {
-		add(name+", best here", c.best[name][0])
+		if runs := c.best[name]; len(runs) > 0 {
+			add(name+", best here", runs[0])
+		}
 	}
 	add("oracle", c.oracle[0])
 	return x.Save(file)
