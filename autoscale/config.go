@@ -34,12 +34,6 @@ type Actuator interface {
 	Ensure(ctx context.Context, d state.Desired) (state.Actual, error)
 }
 
-// Capacity is what one replica carries at its service level.
-type Capacity struct {
-	Requests      float64 // requests in flight at once
-	PrefillTokens float64 // prompt tokens waiting for prefill that it works off within the TTFT objective
-}
-
 // Config is what a Loop needs.
 type Config struct {
 	Self      state.RouterID
@@ -49,9 +43,11 @@ type Config struct {
 
 	// Default is the capacity of a replica of which nothing is learned. Default 32
 	// requests (a usual decode batch at interactive speed) and 16384 prefill tokens
-	// (about 2 s of prefill of an 8B model on one accelerator).
+	// (about 2 s of prefill of an 8B model on one accelerator). The other figures count
+	// only once they are known.
 	Default Capacity
-	// Learned is what calibration knows of a replica; nil: nothing.
+	// Learned is what calibration knows of a replica, zero in what it does not; nil:
+	// nothing. KV tokens are taken from readings.
 	Learned func(state.ReplicaID) (Capacity, bool)
 	// Queued counts requests of a pool held for want of a replica; nil: none.
 	Queued func(pool string) int
@@ -63,6 +59,9 @@ type Config struct {
 	Unsettled func(pool string) bool
 
 	Utilisation float64       // aimed-at share of capacity. Default 0.7
+	DownMargin  float64       // share below it that a step down needs. Default 0.1: noise of 5 % undoes none
+	Attainment  float64       // share of requests that are to meet the pool's objectives. Default 0.9
+	StartUp     time.Duration // of replicas, while none was seen to start. Default 1 m
 	StepUp      int           // most replicas added by one decision. Default 2
 	Interval    time.Duration // between plans. Default 15 s
 	Reconcile   time.Duration // between rounds of reconciling. Default 1 s
@@ -99,12 +98,15 @@ func (c Config) withDefaults() Config {
 	share(&c.Default.Requests, 32)
 	share(&c.Default.PrefillTokens, 16384)
 	share(&c.Utilisation, 0.7)
+	share(&c.DownMargin, 0.1)
+	share(&c.Attainment, 0.9)
 	share(&c.MinCoverage, 0.75)
 	share(&c.MinReadings, 0.5)
 	share(&c.SkewLimit, 3)
 	if c.StepUp == 0 {
 		c.StepUp = 2
 	}
+	def(&c.StartUp, time.Minute)
 	def(&c.Interval, 15*time.Second)
 	def(&c.Reconcile, time.Second)
 	def(&c.RowsAge, 5*time.Second)
@@ -127,6 +129,8 @@ func (c Config) Validate() error {
 		{c.Committer == nil, "committer is missing"},
 		{c.Self == "", "self is empty"},
 		{c.Utilisation <= 0 || c.Utilisation > 1, "utilisation is not above 0 and at most 1"},
+		{c.DownMargin < 0 || c.DownMargin >= 1, "down margin is not a share below 1"},
+		{c.Attainment < 0 || c.Attainment > 1, "attainment is not a share"},
 		{c.StepUp < 1, "step up is less than 1"},
 		{c.Default.Requests <= 0 || c.Default.PrefillTokens <= 0, "default capacity is not positive"},
 	} {

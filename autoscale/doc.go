@@ -13,6 +13,6 @@
 // decision and every refusal has a reason.
 //
 // It does not route round a slow or uneven replica: a skewed pool is loop 2's, and
-// the refusal says so. It does not forecast, trade between pools, or learn
-// capacity itself (Config.Learned brings it).
+// the refusal says so. It learns how fast replicas are from Config.Learned, and from
+// rows and decisions what is asked and how long a start takes.
 package autoscale

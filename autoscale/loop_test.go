@@ -355,7 +355,7 @@ func TestLoadThatReturnsDuringADrainKeepsTheReplica(t *testing.T) {
 func TestDecisionsAreCountedFromZero(t *testing.T) {
 	w := newWorld(t, spec())
 	n, err := testutil.GatherAndCount(w.reg, "hearsay_scale_decisions_total")
-	if err != nil || n != 4 {
+	if err != nil || n != 9 {
 		t.Errorf("%d series, %v", n, err)
 	}
 }

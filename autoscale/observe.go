@@ -1,6 +1,7 @@
 package autoscale
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 	"time"
@@ -20,26 +21,56 @@ type Observation struct {
 	Serving int // of those, that answer and take work
 	Pending int // wanted but not serving
 	// PendingFor is how long some have been pending, CalmFor how long the load has
-	// been such that one replica could go: by this leader's own watching.
-	PendingFor, CalmFor time.Duration
+	// been such that one replica could go, HotFor how long more were needed than are
+	// wanted: by this leader's own watching. Calm counts only while all was seen.
+	PendingFor, CalmFor, HotFor time.Duration
 
 	InFlight      float64 // requests at replicas, those past our routers included
 	Queued        float64 // requests that wait at routers
 	PrefillTokens float64 // prompt tokens waiting for prefill, at routers too
+	PrefillRate   float64 // prompt tokens to be prefilled that come in a second; 0 while unknown
+	OutputRate    float64 // output tokens a second that what comes will ask for; likewise
+	MeanOutput    float64 // tokens of an answer; 0 unknown
+	KVTokens      float64 // KV tokens held
 	Capacity      Capacity
+
+	Ahead     Demand        // to be expected Horizon from now where that is more; else 0
+	Horizon   time.Duration // until a replica that is decided on now serves, and the next one may be decided on
+	StartUp   time.Duration // how long replicas take from the decision until they serve
+	Objective time.Duration // for the time to first token
+
+	// Attained is the share of Judged requests of the last minutes that met their
+	// objectives, as all routers saw them: the lesser of those for the first token and
+	// for the time between tokens. Correction is what is needed more for that, as a share.
+	Attained   float64
+	Judged     int64
+	Correction float64
 
 	Coverage float64 // share of live routers with recent rows
 	Readings float64 // share of replicas with a recent reading; 1 without replicas
 	Skew     float64 // 0: unknown
 
-	Held       bool // by an operator
-	Open       bool // the last decision is still being carried out
-	OpenUp     bool // and it was upwards
+	Held       bool   // by an operator
+	Owner      string // who else sets the number of replicas; empty: nobody
+	Open       bool   // the last decision is still being carried out
+	OpenUp     bool   // and it was upwards
 	LastAge    time.Duration
 	Decided    bool // there was a decision before; LastAge is its age
+	Last       Past // what that one was
 	Cooldown   time.Duration
 	DownWindow time.Duration
 	Removable  int // replicas the actuator could remove
+
+	Budget int // most replicas of all roles of the pool together; 0: no such bound
+}
+
+// Past is what the last decision about a target was.
+type Past struct {
+	Index  uint64
+	Up     bool
+	Failed bool
+	Traded bool // it gave a replica to another role
+	Undone bool // it took such a one back
 }
 
 // keysOf lists the targets of a pool: one per role that its replicas or its
@@ -79,55 +110,18 @@ func replicasOf(p *state.PoolView, k state.TargetKey) (list []*state.ReplicaView
 	return list
 }
 
-// observe gathers what the plan needs, but for what takes memory.
+// observe gathers what the plan needs, but for what takes a leader's memory. Any router
+// may, at any time.
 func (l *Loop) observe(v *state.View, p *state.PoolView, k state.TargetKey, now time.Time) *Observation {
-	c := &l.cfg
 	o := &Observation{
-		Key: k, Min: p.Spec.ScaleMin, Max: p.Spec.ScaleMax,
-		Coverage: l.coverage(v, now), Readings: 1, Held: v.Facts.Holds[k],
+		Key: k, Min: p.Spec.ScaleMin, Max: p.Spec.ScaleMax, Budget: p.Spec.ScaleBudget,
+		Coverage: l.coverage(v, now), Held: v.Facts.Holds[k],
 		Cooldown: p.Spec.ScaleCooldown, DownWindow: p.Spec.ScaleDownWindow,
+		Objective: cmp.Or(p.Spec.SLOTTFT, defaultObjective),
 	}
-	replicas := replicasOf(p, k)
-	asked, answered, learned := 0, 0, 0
-	var sum Capacity
-	for _, r := range replicas {
-		load := r.Load()
-		o.InFlight += float64(load.InFlight)
-		o.PrefillTokens += float64(load.UncachedTokens)
-		if n, ok := r.Foreign(now); ok {
-			o.InFlight += float64(n)
-		}
-		o.Present++
-		if c.Learned != nil {
-			if x, ok := c.Learned(r.ID); ok && x.Requests > 0 && x.PrefillTokens > 0 {
-				learned++
-				sum.Requests += x.Requests
-				sum.PrefillTokens += x.PrefillTokens
-			}
-		}
-		recent := !r.ReadingAt.IsZero() && now.Sub(r.ReadingAt) < c.ReadingAge
-		if recent && r.Reading.OK && !r.Reading.Loading && !r.Draining {
-			o.Serving++
-		}
-		if now.Sub(r.AddedAt) < c.ReadingAge && !recent {
-			continue // too new to be missed
-		}
-		asked++
-		if recent && (r.Reading.OK || r.Reading.Loading) {
-			answered++
-		}
-	}
-	if asked > 0 {
-		o.Readings = float64(answered) / float64(asked)
-	}
-	o.Capacity = c.Default
-	if learned > 0 {
-		o.Capacity = Capacity{sum.Requests / float64(learned), sum.PrefillTokens / float64(learned)}
-	}
-	if c.Queued != nil && (k.Role == state.RoleBoth || k.Role == state.RolePrefill) {
-		o.Queued = float64(c.Queued(p.Spec.Name))
-		o.PrefillTokens += float64(v.Backlog(p).Tokens)
-	}
+	list := replicasOf(p, k)
+	most := l.countReplicas(o, list, now)
+	l.countQueue(o, v, p)
 	if v.Weights != nil {
 		o.Skew = v.Weights.Pools[p.Spec.Name].Skew
 	}
@@ -137,11 +131,153 @@ func (l *Loop) observe(v *state.View, p *state.PoolView, k state.TargetKey, now 
 	} else {
 		o.Pending = max(0, o.Target-o.Serving)
 	}
-	if d := v.Facts.LastDecision(k); d != nil {
-		o.Decided, o.LastAge = true, now.Sub(d.Seen)
-		o.Open, o.OpenUp = d.Open(), d.To > d.From
+	o.past(v.Facts.LastDecision(k), now)
+	o.StartUp = l.cfg.StartUp
+	if p.Spec.ScaleActuator != state.DryRun { // on paper nothing starts
+		o.StartUp = startUp(v.Facts, k, l.cfg.StartUp, l.cfg.PendingDeadline)
 	}
+	o.Horizon = o.StartUp + o.Cooldown
+
+	l.watching.Lock()
+	defer l.watching.Unlock()
+	w := l.watchOf(k)
+	w.most = max(w.most, most)
+	o.Capacity = l.capacityOf(p, list, w.most, now)
+	w.rates.note(v, p, now)
+	o.arrivals(&w.rates, shareOf(p, k))
+	w.step(o.asked(), l.cfg.Interval, now)
+	o.Ahead = w.ahead(o.asked(), o.Horizon, l.cfg.Interval, p.Spec.ScaleDaily, now)
 	return o
+}
+
+// defaultObjective is the objective for the first token of a pool that has none.
+const defaultObjective = 2 * time.Second
+
+// countReplicas counts the replicas and what is at them; most is the most requests at
+// one of them.
+func (l *Loop) countReplicas(o *Observation, list []*state.ReplicaView, now time.Time) (most float64) {
+	asked, answered, kv, kvOf := 0, 0, 0.0, 0
+	for _, r := range list {
+		load := r.Load()
+		n := float64(load.InFlight)
+		o.PrefillTokens += float64(load.UncachedTokens)
+		if foreign, ok := r.Foreign(now); ok {
+			n += float64(foreign)
+		}
+		o.InFlight += n
+		most = max(most, n)
+		o.Present++
+		recent := !r.ReadingAt.IsZero() && now.Sub(r.ReadingAt) < l.cfg.ReadingAge
+		if recent && r.Reading.OK && !r.Reading.Loading && !r.Draining {
+			o.Serving++
+		}
+		if recent && keepsKV(r) {
+			kv += r.Reading.KVUsage * r.Reading.Capacity
+			kvOf++
+		}
+		if now.Sub(r.AddedAt) < l.cfg.ReadingAge && !recent {
+			continue // too new to be missed
+		}
+		asked++
+		if recent && (r.Reading.OK || r.Reading.Loading) {
+			answered++
+		}
+	}
+	if o.Readings = 1; asked > 0 {
+		o.Readings = float64(answered) / float64(asked)
+	}
+	if kvOf > 0 { // those that were not read hold as much as the others
+		o.KVTokens = kv * float64(o.Present) / float64(kvOf)
+	}
+	if o.Key.Role == state.RoleDecode {
+		o.PrefillTokens = 0 // what is prefilled there came of a handover that failed
+	}
+	return most
+}
+
+// countQueue counts what waits at the routers. A request of a pool of two legs waits for
+// both.
+func (l *Loop) countQueue(o *Observation, v *state.View, p *state.PoolView) {
+	if l.cfg.Queued != nil {
+		o.Queued = float64(l.cfg.Queued(p.Spec.Name))
+	}
+	if o.Key.Role != state.RoleDecode {
+		o.PrefillTokens += float64(v.Backlog(p).Tokens)
+	}
+}
+
+// past notes the last decision.
+func (o *Observation) past(d *state.Decision, now time.Time) {
+	if d == nil {
+		return
+	}
+	o.Decided, o.LastAge = true, now.Sub(d.Seen)
+	o.Open, o.OpenUp = d.Open(), d.To > d.From
+	o.Last = Past{
+		Index: d.Index, Up: d.To > d.From, Failed: d.Outcome == state.OutcomeFailed,
+		Traded: d.Evidence[evidenceTrade] > 0, Undone: d.Evidence[evidenceUndo] > 0,
+	}
+}
+
+// arrivals notes what comes, of which the target's replicas take a share, and how it is
+// answered.
+func (o *Observation) arrivals(r *rates, share [resources]float64) {
+	if t, _, ok := r.over(sloWindow); ok {
+		if t.Answers > 0 {
+			o.MeanOutput = float64(t.Output) / float64(t.Answers)
+		}
+		o.Attained, o.Judged = attained(t, o.Key.Role)
+	}
+	t, d, ok := r.over(rateWindow)
+	if !ok {
+		return
+	}
+	if byPrefill.servedBy(o.Key.Role) {
+		o.PrefillRate = float64(t.Uncached) / d.Seconds() * share[byPrefill]
+	}
+	if byOutput.servedBy(o.Key.Role) {
+		o.OutputRate = float64(t.Requests) / d.Seconds() * o.MeanOutput * share[byOutput]
+	}
+}
+
+// attained is the share of requests that met their objectives, and how many were
+// judged: prefill answers for the first token, decode for those after it, replicas that
+// do both for the worse of the two.
+func attained(t state.Traffic, role state.Role) (share float64, of int64) {
+	share = 1
+	if t.Firsts > 0 && role != state.RoleDecode {
+		share, of = float64(t.FirstsMet)/float64(t.Firsts), t.Firsts
+	}
+	if t.Streams > 0 && role != state.RolePrefill {
+		if s := float64(t.StreamsMet) / float64(t.Streams); s < share || of == 0 {
+			share, of = s, t.Streams
+		}
+	}
+	return share, of
+}
+
+// shareOf is what share of a pool's work is a target's, by the replicas that could do it:
+// all of it, but in a pool that has both legs and replicas for whole requests.
+func shareOf(p *state.PoolView, k state.TargetKey) (share [resources]float64) {
+	var own, of [resources]float64
+	for _, r := range p.Replicas {
+		role := cmp.Or(r.Role, state.RoleBoth)
+		for i := range of {
+			if !resource(i).servedBy(role) {
+				continue
+			}
+			of[i]++
+			if role == k.Role {
+				own[i]++
+			}
+		}
+	}
+	for i := range share {
+		if share[i] = 1; of[i] > 0 {
+			share[i] = own[i] / of[i]
+		}
+	}
+	return share
 }
 
 // coverage is the share of live routers whose rows are recent. Own rows are.

@@ -3,37 +3,21 @@ package autoscale
 import (
 	"fmt"
 	"math"
+	"strings"
 	"time"
 )
 
 // Why a target changes.
 const (
 	reasonLoad    = "load"    // more is asked than the replicas carry at the wanted utilisation
+	reasonWake    = "wake"    // something is asked of a pool that sleeps
 	reasonIdle    = "idle"    // one fewer would carry it, for the whole window
 	reasonMinimum = "minimum" // below the pool's least number
 	reasonMaximum = "maximum" // above its greatest
+	reasonBudget  = "budget"  // the roles together are above the pool's budget
+	reasonTrade   = "trade"   // another role of the pool needs it more
+	reasonUndo    = "undo"    // what was traded did not start
 )
-
-// Why it does not, although the plan asks for it.
-const (
-	refusedHold     = "hold"
-	refusedCoverage = "coverage"
-	refusedReadings = "readings"
-	refusedOpen     = "open"
-	refusedPending  = "pending"
-	refusedSkewed   = "skewed"
-	refusedCooldown = "cooldown"
-	refusedMaximum  = "maximum"
-	refusedNotOurs  = "not_ours"
-	refusedActuator = "actuator"
-	refusedCommit   = "commit"
-	refusedConfig   = "config"
-)
-
-var refusals = []string{
-	refusedHold, refusedCoverage, refusedReadings, refusedOpen, refusedPending, refusedSkewed,
-	refusedCooldown, refusedMaximum, refusedNotOurs, refusedActuator, refusedCommit, refusedConfig,
-}
 
 // Plan is what should become of a target, before the guard.
 type Plan struct {
@@ -47,44 +31,37 @@ type Plan struct {
 // Limits are the plan's and the guard's constants.
 type Limits struct {
 	Utilisation              float64
+	DownMargin               float64 // share below the wanted utilisation that a step down needs
 	StepUp                   int
 	MinCoverage, MinReadings float64
 	SkewLimit                float64
+	Attainment               float64 // share of requests that are to meet their objectives
 	PendingDeadline          time.Duration
 }
 
-// share is the demand in replicas at full use: the larger of what requests and
-// waiting prefill ask for.
-func share(o *Observation) float64 {
-	var s float64
-	if o.Capacity.Requests > 0 {
-		s = (o.InFlight + o.Queued) / o.Capacity.Requests
-	}
-	if o.Capacity.PrefillTokens > 0 {
-		s = max(s, o.PrefillTokens/o.Capacity.PrefillTokens)
-	}
-	return s
-}
+// needed is how many whole replicas are.
+func needed(n need) int { return int(math.Ceil(n.replicas - 1e-9)) }
 
-// needed is how many replicas carry the demand at the wanted utilisation.
-func needed(o *Observation, utilisation float64) int {
-	return int(math.Ceil(share(o)/utilisation - 1e-9))
-}
-
-// couldLose reports whether the load would stay under the wanted utilisation with
-// one replica fewer: utilisation now, times N/(N-1). The last replica goes only
-// when nothing at all is asked.
-func couldLose(o *Observation, utilisation float64) bool {
+// couldLose reports whether the load, forecast and correction included, would stay under
+// the wanted utilisation with one replica fewer, by the margin: utilisation now, times
+// N/(N-1). The last replica goes only when nothing at all is asked.
+func couldLose(o *Observation, lim *Limits) bool {
 	if o.Target <= 1 {
-		return o.Target == 1 && share(o) == 0
+		return o.Target == 1 && o.idle()
 	}
-	return share(o)/float64(o.Target-1) < utilisation
+	return needOf(o, lim.Utilisation).replicas < (1-lim.DownMargin)*float64(o.Target-1)
 }
 
-// Propose is the plan: a pure function of its arguments. Upwards goes at once, by
-// at most StepUp; downwards by one, after a calm window.
+// overloaded reports whether more replicas are needed than are wanted.
+func overloaded(o *Observation, lim *Limits) bool {
+	return needed(needOf(o, lim.Utilisation)) > o.Target
+}
+
+// Propose is the plan for one target: a pure function of its arguments. Upwards goes at
+// once, by at most StepUp; downwards by one, after a calm window.
 func Propose(o *Observation, lim *Limits) Plan {
-	p := Plan{From: o.Target, To: o.Target, Needed: needed(o, lim.Utilisation)}
+	n := needOf(o, lim.Utilisation)
+	p := Plan{From: o.Target, To: o.Target, Needed: needed(n)}
 	if o.Max <= 0 {
 		return p
 	}
@@ -95,56 +72,133 @@ func Propose(o *Observation, lim *Limits) Plan {
 	case o.Target > o.Max:
 		p.To, p.Reason = o.Target-1, reasonMaximum
 		p.Text = fmt.Sprintf("the target is %d, and the pool's maximum %d", o.Target, o.Max)
+	case o.Target == 0 && !o.idle():
+		p.Needed = max(1, p.Needed)
+		p.To, p.Reason = 1, reasonWake
+		p.Text = fmt.Sprintf("%s to an empty pool", wakers(o))
 	case p.Needed > o.Target:
 		p.To, p.Reason = min(p.Needed, o.Target+lim.StepUp, o.Max), reasonLoad
-		p.Text = fmt.Sprintf("requests %.0f and prefill tokens %.0f need %s at %.0f%% use",
-			o.InFlight+o.Queued, o.PrefillTokens, replicas(p.Needed), 100*lim.Utilisation)
+		p.Text = explain(o, n, lim)
 		if p.To == o.Target {
 			p.Reason, p.Refusal = "", refusedMaximum
 		}
-	case o.Target > o.Min && couldLose(o, lim.Utilisation) && o.CalmFor >= o.DownWindow:
+	case o.Target > o.Min && couldLose(o, lim) && o.CalmFor >= o.DownWindow:
 		p.To, p.Reason = o.Target-1, reasonIdle
-		p.Text = fmt.Sprintf("for %v the load would have fitted %s", o.CalmFor.Round(time.Second), replicas(p.To))
+		p.Text = fmt.Sprintf("for %v the load would have fitted %s; %s", whole(o.CalmFor), replicas(p.To), explain(o, n, lim))
 		if p.To == 0 {
-			p.Text = fmt.Sprintf("nothing was asked for %v", o.CalmFor.Round(time.Second))
+			p.Text = fmt.Sprintf("nothing was asked for %v", whole(o.CalmFor))
 		}
 	}
 	return p
 }
 
-// Guard says why a plan must not be carried out now, or "" if it may.
-func Guard(o *Observation, p *Plan, lim *Limits) string {
-	up := p.To > p.From
-	switch {
-	case o.Held:
-		return refusedHold
-	case o.Coverage < lim.MinCoverage:
-		return refusedCoverage
-	// One replica that is not read is no zero load: enough to add by, not to remove.
-	case o.Readings < lim.MinReadings, !up && o.Readings < 1:
-		return refusedReadings
-	case o.Open && o.OpenUp == up:
-		return refusedOpen
-	case up && p.Reason == reasonLoad && o.Pending > 0 && !(o.Open && !o.OpenUp) && o.PendingFor < lim.PendingDeadline:
-		return refusedPending
-	case up && p.Reason == reasonLoad && o.Skew > lim.SkewLimit:
-		return refusedSkewed
-	// The minimum is not negotiable, and a request that is held wakes an empty pool.
-	case o.Decided && o.LastAge < o.Cooldown && p.Reason != reasonMinimum && p.From > 0:
-		return refusedCooldown
-	case !up && o.Removable == 0:
-		return refusedNotOurs
+// wakers is what is asked of a pool that sleeps, in words.
+func wakers(o *Observation) string {
+	switch n := o.InFlight + o.Queued; {
+	case n == 1:
+		return "1 request came"
+	case n > 1:
+		return fmt.Sprintf("%.0f requests came", n)
 	}
-	return ""
+	return "requests come, or are foreseen,"
 }
+
+// explain says in one line what asked, how much of what capacity, what is foreseen, the
+// correction, and why it is not loop 2's.
+func explain(o *Observation, n need, lim *Limits) string {
+	i := n.by
+	later := o.asked().most(o.Ahead)
+	now, ahead, capacity := o.asked(), later.figures(), o.Capacity.figures()
+	parts := []string{fmt.Sprintf("%s %s of %s a replica at %.0f%%",
+		figure(now.figures()[i]), resourceUnits[i], figure(capacity[i]), 100*lim.Utilisation)}
+	if n.backlog {
+		parts[0] = fmt.Sprintf("%s prompt tokens wait, and a replica works off %s in time", figure(o.PrefillTokens), figure(o.Capacity.PrefillTokens))
+		if o.PrefillRate > 0 {
+			parts[0] += fmt.Sprintf(", with %s/s coming", figure(o.PrefillRate))
+		}
+	}
+	if n.ahead {
+		parts = append(parts, fmt.Sprintf("%s foreseen in %v", figure(ahead[i]), whole(o.Horizon)))
+	}
+	if o.Judged >= sloLeast {
+		parts = append(parts, fmt.Sprintf("SLO met by %.0f%%", 100*o.Attained))
+	}
+	if o.Correction >= 0.005 {
+		parts = append(parts, fmt.Sprintf("corrected by +%.0f%%", 100*o.Correction))
+	}
+	text := fmt.Sprintf("%s: %s needed", strings.Join(parts, ", "), replicas(needed(n)))
+	if late := o.late(lim); late > 0 {
+		text += fmt.Sprintf("; %s not ready after %v, not waited for", replicas(late), whole(o.PendingFor))
+	}
+	if o.Skew > 0 {
+		text += fmt.Sprintf("; skew %.1f: even", o.Skew)
+		if o.Skew > lim.SkewLimit {
+			text = strings.TrimSuffix(text, "even") + "uneven"
+		}
+	}
+	return text
+}
+
+// late counts the replicas that have been pending for too long.
+func (o *Observation) late(lim *Limits) int {
+	if o.Pending > 0 && o.PendingFor >= lim.PendingDeadline {
+		return o.Pending
+	}
+	return 0
+}
+
+// figure is a number for people.
+func figure(x float64) string {
+	switch {
+	case x >= 1e6:
+		return fmt.Sprintf("%.1fM", x/1e6)
+	case x >= 1e4:
+		return fmt.Sprintf("%.0fk", x/1e3)
+	case x >= 10 || x == math.Trunc(x):
+		return fmt.Sprintf("%.0f", x)
+	}
+	return fmt.Sprintf("%.1f", x)
+}
+
+func whole(d time.Duration) time.Duration { return d.Round(time.Second) }
+
+const (
+	// evidenceTrade and evidenceUndo mark decisions that later ones depend on.
+	evidenceTrade = "trade"
+	evidenceUndo  = "undo"
+)
 
 // evidence is what a decision was taken on.
 func evidence(o *Observation, p *Plan, lim *Limits) map[string]float64 {
-	return map[string]float64{
+	n := needOf(o, lim.Utilisation)
+	e := map[string]float64{
 		"in_flight": o.InFlight, "queued": o.Queued, "prefill_tokens": o.PrefillTokens,
-		"capacity_requests": o.Capacity.Requests, "capacity_prefill_tokens": o.Capacity.PrefillTokens,
-		"utilisation_target": lim.Utilisation, "needed": float64(p.Needed),
+		"capacity_prefill_tokens": o.Capacity.PrefillTokens,
+		"utilisation_target":      lim.Utilisation, "needed": float64(p.Needed), "needed_exactly": n.replicas,
 		"present": float64(o.Present), "serving": float64(o.Serving), "pending": float64(o.Pending),
 		"coverage": o.Coverage, "readings": o.Readings, "skew": o.Skew,
+		"start_up_s": o.StartUp.Seconds(), "calm_s": o.CalmFor.Seconds(), "hot_s": o.HotFor.Seconds(),
 	}
+	now, capacity := o.asked(), o.Capacity.figures()
+	for i, x := range now.figures() {
+		if x > 0 || capacity[i] > 0 {
+			e["demand_"+resourceNames[i]], e["capacity_"+resourceNames[i]] = x, capacity[i]
+		}
+		if a := o.Ahead.figures()[i]; a > 0 {
+			e["forecast_"+resourceNames[i]] = a
+		}
+	}
+	if o.Judged > 0 {
+		e["slo_attained"], e["slo_correction"] = o.Attained, o.Correction
+	}
+	if o.Budget > 0 {
+		e["budget"] = float64(o.Budget)
+	}
+	switch p.Reason {
+	case reasonTrade:
+		e[evidenceTrade] = 1
+	case reasonUndo:
+		e[evidenceUndo] = 1
+	}
+	return e
 }

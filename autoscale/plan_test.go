@@ -3,6 +3,8 @@ package autoscale
 import (
 	"encoding/json"
 	"flag"
+	"fmt"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strings"
@@ -15,7 +17,7 @@ import (
 var update = flag.Bool("update", false, "write the plans that come out to testdata")
 
 var testLimits = Limits{
-	Utilisation: 0.8, StepUp: 2, MinCoverage: 0.75, MinReadings: 0.5, SkewLimit: 3, PendingDeadline: 10 * time.Minute,
+	Utilisation: 0.8, DownMargin: 0.1, StepUp: 2, Attainment: 0.9, MinCoverage: 0.75, MinReadings: 0.5, SkewLimit: 3, PendingDeadline: 10 * time.Minute,
 }
 
 // A case is a directory of testdata: what was observed, and the plan and the
@@ -35,6 +37,7 @@ func TestPlansAreAsRecorded(t *testing.T) {
 			o := Observation{
 				Min: 1, Max: 8, Known: true, Capacity: Capacity{Requests: 10, PrefillTokens: 10000}, Coverage: 1, Readings: 1,
 				Cooldown: time.Minute, DownWindow: 5 * time.Minute, Removable: 8,
+				StartUp: time.Minute, Horizon: 2 * time.Minute, HotFor: time.Hour, Objective: 2 * time.Second,
 			}
 			if err := json.Unmarshal(b, &o); err != nil {
 				t.Fatal(err)
@@ -77,7 +80,11 @@ func anyObservation(t *rapid.T) *Observation {
 		Capacity:      Capacity{Requests: 10, PrefillTokens: 10000},
 		Coverage:      rapid.Float64Range(0, 1).Draw(t, "coverage"), Readings: rapid.Float64Range(0, 1).Draw(t, "readings"),
 		CalmFor: time.Hour, DownWindow: time.Minute, Removable: 3,
+		PrefillRate: float64(rapid.IntRange(0, 90000).Draw(t, "prefill rate")), OutputRate: float64(rapid.IntRange(0, 9000).Draw(t, "output rate")),
+		KVTokens: float64(rapid.IntRange(0, 900000).Draw(t, "kv")), Correction: rapid.Float64Range(0, sloMost).Draw(t, "correction"),
 	}
+	o.Capacity.PrefillRate, o.Capacity.OutputRate, o.Capacity.KVTokens = 10000, 1000, 100000
+	o.Ahead.PrefillRate = float64(rapid.IntRange(0, 90000).Draw(t, "foreseen"))
 	o.Max = o.Min + rapid.IntRange(0, 8).Draw(t, "range")
 	return o
 }
@@ -133,4 +140,70 @@ func TestGuardHoldsWithoutData(t *testing.T) {
 			t.Fatalf("acted blindly: %+v", o)
 		}
 	})
+}
+
+// More demand of anything never asks for fewer.
+func TestPlanIsMonotone(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		less := anyObservation(t)
+		more := *less
+		for i, f := range []*float64{
+			&more.InFlight, &more.Queued, &more.PrefillTokens, &more.PrefillRate, &more.OutputRate, &more.KVTokens,
+			&more.Correction, &more.Ahead.PrefillRate,
+		} {
+			*f += rapid.Float64Range(0, 1+*f).Draw(t, fmt.Sprint("more ", i))
+		}
+		a, b := Propose(less, &testLimits), Propose(&more, &testLimits)
+		if b.To < a.To || b.Needed < a.Needed {
+			t.Fatalf("%+v for %+v, and %+v for %+v", a, less, b, more)
+		}
+	})
+}
+
+// A load that is constant but for noise of 5 % either way goes to some size and stays:
+// nothing that went down comes up again.
+func TestPlanDoesNotFlapOnNoise(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		load := rapid.Float64Range(0, 80).Draw(t, "load")
+		rng := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 1))
+		o := &Observation{
+			Min: 1, Max: 12, Target: rapid.IntRange(1, 12).Draw(t, "target"), Capacity: Capacity{Requests: 10, PrefillTokens: 10000},
+			DownWindow: 20 * time.Second,
+		}
+		var down bool
+		for range 400 {
+			o.InFlight = load * (1 + 0.05*(2*rng.Float64()-1))
+			if couldLose(o, &testLimits) {
+				o.CalmFor += time.Second
+			} else {
+				o.CalmFor = 0
+			}
+			p := Propose(o, &testLimits)
+			if p.To > p.From && down {
+				t.Fatalf("up to %d after a step down", p.To)
+			}
+			if p.To < p.From {
+				down, o.CalmFor = true, 0
+			}
+			o.Target = p.To
+		}
+	})
+}
+
+// A line is one line, and says who asked.
+func TestPlanExplainsItself(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		p := Propose(anyObservation(t), &testLimits)
+		if p.Reason != "" && (p.Text == "" || len(p.Text) > 300 || strings.Contains(p.Text, "\n")) {
+			t.Fatalf("%q", p.Text)
+		}
+	})
+	for _, r := range refusals {
+		if Sentence(r) == "" {
+			t.Errorf("%s has no sentence", r)
+		}
+	}
+	if len(refusals) != len(sentences) {
+		t.Errorf("%d refusals, %d sentences", len(refusals), len(sentences))
+	}
 }

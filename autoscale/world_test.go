@@ -26,9 +26,13 @@ type world struct {
 	live    []state.RouterID
 	seq     uint64
 	act     *fake
+	roles   map[state.Role]*fake // of a pool with two legs, instead of act
 	loop    *Loop
 	reg     *prometheus.Registry
 	queue   int
+	held    map[state.RouterID]int           // requests of 3000 tokens that wait at another router
+	traffic map[state.RouterID]state.Traffic // as another router has counted
+	boots   map[state.RouterID]state.BootID
 	silent  map[state.RouterID]bool
 	behind  map[state.RouterID]uint64 // facts that a router is stuck at
 	tickets map[state.ReplicaID][]*state.Ticket
@@ -41,6 +45,25 @@ type world struct {
 	dieAfter     bool
 	log          []string
 	differ       bool // routers disagree on the pool
+	learned      Capacity
+}
+
+// byRole gives each role its own actuator.
+type byRole struct{ w *world }
+
+func (b byRole) of(k state.TargetKey) *fake {
+	if a := b.w.roles[k.Role]; a != nil {
+		return a
+	}
+	return b.w.act
+}
+
+func (b byRole) List(ctx context.Context, k state.TargetKey) (state.Actual, error) {
+	return b.of(k).List(ctx, k)
+}
+
+func (b byRole) Ensure(ctx context.Context, d state.Desired) (state.Actual, error) {
+	return b.of(d.Target).Ensure(ctx, d)
 }
 
 var errDied = errors.New("the leader died")
@@ -52,6 +75,9 @@ type instance struct {
 
 type fake struct {
 	w         *world
+	prefix    string
+	role      state.Role
+	owner     string
 	epoch     uint64
 	decision  uint64
 	instances []*instance
@@ -90,12 +116,13 @@ func newWorld(t *testing.T, s state.PoolSpec) *world {
 		t: t, now: time.Unix(1_000_000, 0), facts: state.NewFacts(), live: []state.RouterID{"r1", "r2", "r3"},
 		silent: map[state.RouterID]bool{}, tickets: map[state.ReplicaID][]*state.Ticket{},
 		behind: map[state.RouterID]uint64{},
+		held:   map[state.RouterID]int{}, traffic: map[state.RouterID]state.Traffic{}, boots: map[state.RouterID]state.BootID{},
 		remote: map[state.RouterID]map[state.ReplicaID]int64{}, unread: map[state.ReplicaID]bool{},
 	}
 	w.store = state.NewStore(state.Config{
 		Self: "r1", Clock: state.NewClock(1, w.now), Pools: []state.PoolSpec{s}, Now: func() time.Time { return w.now },
 	})
-	w.act = &fake{w: w, startTime: 20 * time.Second}
+	w.act = &fake{w: w, prefix: "fake:", role: state.RoleBoth, startTime: 20 * time.Second}
 	w.elect()
 	return w
 }
@@ -108,9 +135,11 @@ func (w *world) elect() {
 	w.store.SetFacts(w.facts)
 	w.reg = prometheus.NewPedanticRegistry()
 	l, err := New(Config{
-		Self: "r1", Cluster: w, Committer: w, Actuators: map[string]Actuator{"fake": w.act},
+		Self: "r1", Cluster: w, Committer: w, Actuators: map[string]Actuator{"fake": byRole{w}},
 		Default: Capacity{Requests: 10, PrefillTokens: 10000}, Utilisation: 0.8, PendingDeadline: 3 * time.Minute,
-		Queued: func(string) int { return w.queue }, Unsettled: func(string) bool { return w.differ }, Registerer: w.reg,
+		Queued:    func(pool string) int { return w.queue + int(w.View().Backlog(w.View().PoolNamed(pool)).Requests) },
+		Learned:   func(id state.ReplicaID) (Capacity, bool) { return w.learned, w.learned != Capacity{} },
+		Unsettled: func(string) bool { return w.differ }, Registerer: w.reg,
 	})
 	if err != nil {
 		w.t.Fatal(err)
@@ -157,7 +186,8 @@ func (w *world) edit(c state.Command) error {
 		f.Targets[k] = d.To
 		f.Decisions = append(f.Decisions, d)
 	case state.CommandSettle:
-		f.Decision(c.Settles).Outcome, f.Decision(c.Settles).Detail = c.Outcome, c.Detail
+		d := f.Decision(c.Settles)
+		d.Outcome, d.Detail, d.DoneAt = c.Outcome, c.Detail, c.At
 	case state.CommandAddReplica:
 		f.Replicas[c.Replica.ID] = *c.Replica
 	case state.CommandRemoveReplica:
@@ -178,7 +208,7 @@ func (w *world) edit(c state.Command) error {
 }
 
 func (a *fake) actual() (x state.Actual) {
-	x.Prefix = "fake:"
+	x.Prefix, x.Owner = a.prefix, a.owner
 	for _, i := range a.instances {
 		i.Ready = !a.stuck && !i.Stopping && a.w.now.Sub(i.since) >= a.startTime
 		x.Instances = append(x.Instances, i.Instance)
@@ -225,7 +255,7 @@ func (a *fake) Ensure(_ context.Context, d state.Desired) (state.Actual, error) 
 		if err := a.w.step("start", func() error {
 			a.made++
 			a.instances = append(a.instances, &instance{since: a.w.now, Instance: state.Instance{Replica: state.Replica{
-				ID: state.ReplicaID(fmt.Sprint("fake:", a.made)), Pool: "chat", Role: state.RoleBoth, URL: fmt.Sprint("http://h:", a.made),
+				ID: state.ReplicaID(fmt.Sprint(a.prefix, a.made)), Pool: "chat", Role: a.role, URL: fmt.Sprint("http://", a.role, ":", a.made),
 			}}})
 			return nil
 		}); err != nil {
@@ -243,7 +273,13 @@ func (w *world) hear() {
 			continue
 		}
 		w.seq++
-		m := state.Rows{Router: id, Boot: 2, Seq: w.seq, Full: true, FactsIndex: w.facts.Index}
+		m := state.Rows{Router: id, Boot: 2 + w.boots[id], Seq: w.seq, Full: true, FactsIndex: w.facts.Index}
+		if n := w.held[id]; n > 0 {
+			m.Backlogs = []state.Backlog{{Pool: "chat", Requests: int64(n), Tokens: 3000 * int64(n)}}
+		}
+		if t, ok := w.traffic[id]; ok {
+			m.Traffic = []state.Traffic{t}
+		}
 		if w.behind[id] != 0 {
 			m.FactsIndex = w.behind[id]
 		}

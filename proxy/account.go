@@ -53,6 +53,7 @@ func (j *Job) End(r *Result) {
 		j.learn(r)
 	}
 	j.meter(r)
+	j.answeredWell(r)
 	j.record(r)
 	j.core.pump(j.queue)
 }
@@ -148,6 +149,7 @@ func (j *Job) learn(r *Result) {
 			s.ITL = r.Last.Sub(a.first) / time.Duration(n-1)
 			s.ITLBatch = s.Decode + 1
 			c.metrics.tpot.WithLabelValues(pool).Observe(s.ITL.Seconds())
+			j.streamed(s.ITL)
 		}
 		if c.cal != nil && (!a.learned || s.TTFT > 0 || s.ITL > 0) {
 			c.cal.Observe(s)

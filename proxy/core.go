@@ -199,6 +199,7 @@ type Job struct {
 	tokens   []int32
 	answer   []prefix.Mark // scratch
 	answered bool          // the hasher has left the prompt's end
+	arrived  bool          // it was counted as come
 	depths   []int32       // scratch
 	band     state.Band
 	req      routing.Request
@@ -239,7 +240,7 @@ func (c *Core) Admit(a *Ask) (*Job, error) {
 	}
 	j := c.jobs.Get().(*Job)
 	j.core, j.id, j.model, j.pool = c, a.ID, a.Request.Model, pool
-	j.tried, j.pick, j.answered = j.tried[:0], Pick{}, false
+	j.tried, j.pick, j.answered, j.arrived = j.tried[:0], Pick{}, false, false
 	j.choice.Candidates, j.freed = j.choice.Candidates[:0], 0
 	j.partial = a.Request.Continues()
 	j.band = a.Band

@@ -46,8 +46,10 @@ func (r *request) judge(f *failure) *api.Error {
 	switch {
 	case f.shed != "":
 		r.s.core.shed(r.pool, f.shed)
+		r.job.missed()
 	case f.outcome == OutcomeBusy && r.job.Attempts() > 0:
 		r.s.core.shed(r.pool, shedReplicasBusy)
+		r.job.missed()
 	}
 	if f.err != nil && f.outcome == OutcomeBusy && f.wait > 0 {
 		e := *f.err

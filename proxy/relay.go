@@ -261,6 +261,7 @@ func (a *relay) event() {
 		a.r.first = time.Since(a.r.began)
 		if a.r.ask.Endpoint != api.Stored {
 			a.r.s.metrics.ttft.WithLabelValues(a.r.pool).Observe(a.r.first.Seconds())
+			a.r.job.toldFirst(a.r.first)
 		}
 		a.r.job.First()
 		if a.r.legs != nil {

@@ -13,7 +13,8 @@ import (
 // place and find goes on when it is called again.
 func (r *request) find() (replica *state.ReplicaView, err error, quiet bool) {
 	if r.inQueue == nil {
-		if replica, err = r.job.first(); err == nil {
+		replica, err = r.job.first()
+		if r.job.arrive(err); err == nil {
 			return replica, nil, false
 		}
 		wait, held := r.job.waitsFor()

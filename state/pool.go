@@ -101,6 +101,8 @@ type PoolSpec struct {
 	ScaleActuator      string // dry_run | process
 	ScaleCooldown      time.Duration
 	ScaleDownWindow    time.Duration
+	ScaleBudget        int  // most replicas of all roles together; 0: each role has ScaleMax for itself
+	ScaleDaily         bool // what a day is like is forecast from the days before
 }
 
 // Defaults of a pool's queue.

@@ -200,7 +200,7 @@ func (s *Store) publishAll(v *View) {
 			continue
 		}
 		at[spec.Name] = int32(len(v.Pools))
-		v.Pools = append(v.Pools, &PoolView{Spec: spec, Queue: s.queue(spec.Name)})
+		v.Pools = append(v.Pools, &PoolView{Spec: spec, Queue: s.queue(spec.Name), Counter: s.counter(spec.Name)})
 	}
 	slices.SortFunc(v.Pools, func(a, b *PoolView) int { return strings.Compare(a.Spec.Name, b.Spec.Name) })
 	for i, p := range v.Pools {
@@ -259,7 +259,7 @@ func (s *Store) publishChanged(v, prev *View) {
 		}
 		p := v.Pools[e.place.pool]
 		if p == prev.Pools[e.place.pool] {
-			p = &PoolView{Spec: p.Spec, FilePolicy: p.FilePolicy, Replicas: slices.Clone(p.Replicas), Split: p.Split, Queue: p.Queue}
+			p = &PoolView{Spec: p.Spec, FilePolicy: p.FilePolicy, Replicas: slices.Clone(p.Replicas), Split: p.Split, Queue: p.Queue, Counter: p.Counter}
 			v.Pools[e.place.pool] = p
 		}
 		p.Replicas[e.place.at] = s.replicaView(e)
@@ -279,7 +279,7 @@ func (s *Store) publishRouters(v *View) {
 	for _, id := range s.order {
 		if r := s.routers[id]; !r.gone {
 			v.Routers = append(v.Routers, RouterView{
-				ID: id, Boot: r.boot, FactsIndex: r.facts, RowsAt: r.at, Total: r.total, Backlogs: r.backlogs, view: v,
+				ID: id, Boot: r.boot, FactsIndex: r.facts, RowsAt: r.at, Total: r.total, Backlogs: r.backlogs, traffic: r.traffic, view: v,
 			})
 		}
 	}

@@ -16,6 +16,7 @@ type Rows struct {
 	FactsIndex uint64 // committed facts the router has applied
 	Rows       []Row
 	Backlogs   []Backlog // what waits at the router, as Rows are told
+	Traffic    []Traffic // of its pools; none: nothing is told of it
 }
 
 // Backlog is what waits in a router's queue of one pool.
@@ -47,6 +48,7 @@ type routerRows struct {
 	total   Load
 
 	backlogs []Backlog // in pool order; Views share it
+	traffic  []Traffic // likewise
 }
 
 type rowLoad struct {
@@ -88,7 +90,7 @@ func (s *Store) applyRows(m Rows) bool {
 			return false
 		}
 		s.clearRows(m.Router, r)
-		r.backlogs = nil
+		r.backlogs, r.traffic = nil, nil
 		r.reboot(m.Boot)
 	case m.Seq <= r.seq:
 		return false
@@ -111,6 +113,7 @@ func (s *Store) applyRows(m Rows) bool {
 		s.setRow(m.Router, r, row.Replica, rowLoad{row.Load.sane(), min(row.Failures, maxFailures)})
 	}
 	s.setBacklogs(r, m.Backlogs, m.Full)
+	r.setTraffic(m.Traffic)
 	return true
 }
 

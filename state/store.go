@@ -42,6 +42,7 @@ type Store struct {
 	slots    map[ReplicaID]Slot       // guarded by mu
 	nextSlot Slot                     // guarded by mu
 	queues   map[string]*Cell         // guarded by mu; by pool, kept when it goes: requests may still wait
+	counters map[string]*Counter      // guarded by mu; by pool, kept when it goes
 	seq      uint64                   // guarded by mu
 	onGone   func(Slot, ReplicaID)    // guarded by mu
 	dropped  Dropped                  // guarded by mu
@@ -78,6 +79,8 @@ func NewStore(cfg Config) *Store {
 		drains:  map[ReplicaID]localDrain{},
 		slots:   map[ReplicaID]Slot{},
 		queues:  map[string]*Cell{},
+
+		counters: map[string]*Counter{},
 
 		published: make(chan struct{}, 1),
 	}

@@ -42,6 +42,8 @@ type PoolView struct {
 	// Queue counts, live, what waits for a replica at this router: InFlight requests of
 	// UncachedTokens.
 	Queue *Cell
+	// Counter counts, live, what is asked of the pool at this router.
+	Counter *Counter
 }
 
 // ReplicaView is one replica as this router knows it.
@@ -90,6 +92,7 @@ type RouterView struct {
 	RowsAt     time.Time // last time anything of its rows came
 	Total      Load
 	Backlogs   []Backlog // what waits at it, in pool order
+	traffic    []Traffic // in pool order
 	view       *View
 }
 

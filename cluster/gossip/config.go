@@ -19,6 +19,7 @@ type Store interface {
 	View() *state.View
 	OwnRows(dst []state.Row) []state.Row
 	OwnBacklogs(dst []state.Backlog) []state.Backlog
+	OwnTraffic(dst []state.Traffic) []state.Traffic
 	Changed() <-chan struct{}
 	Clock() *state.Clock
 

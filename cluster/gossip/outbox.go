@@ -20,6 +20,7 @@ type outbox struct {
 	rows     []state.Row
 	waits    map[string]state.Backlog // by pool, as last told
 	backlogs []state.Backlog
+	traffic  []state.Traffic
 	loads    []wire.Rows // of one peer
 	frames   []wire.Frame
 	batch    wire.OpBatch

@@ -23,7 +23,7 @@ func (l *load) merge(m *wire.Rows) {
 		list := l.rows.Rows.Rows[:0]
 		l.rows = *m
 		l.rows.Rows.Rows = append(list, m.Rows.Rows...)
-		l.rows.Backlogs = slices.Clone(m.Backlogs)
+		l.rows.Backlogs, l.rows.Traffic = slices.Clone(m.Backlogs), slices.Clone(m.Traffic)
 		l.at = make(map[state.ReplicaID]int, len(m.Rows.Rows))
 		for i := range m.Rows.Rows {
 			l.at[m.Rows.Rows[i].Replica] = i
@@ -43,6 +43,9 @@ func (l *load) merge(m *wire.Rows) {
 			} else {
 				l.rows.Backlogs = append(l.rows.Backlogs, b)
 			}
+		}
+		if len(m.Traffic) > 0 {
+			l.rows.Traffic = slices.Clone(m.Traffic)
 		}
 		l.rows.Seq, l.rows.FactsIndex = m.Seq, m.FactsIndex
 	}

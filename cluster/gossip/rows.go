@@ -234,7 +234,10 @@ func (g *Gossip) fullRows(now time.Time) *wire.Rows {
 	for _, row := range o.rows {
 		o.told[row.Replica] = row
 	}
-	return g.ownRows(now, true)
+	o.traffic = g.store.OwnTraffic(o.traffic[:0])
+	m := g.ownRows(now, true)
+	m.Traffic = o.traffic
+	return m
 }
 
 // ownRows makes the next message of what stands in the outbox.
@@ -265,7 +268,7 @@ func (g *Gossip) datagramRows(own *wire.Rows) {
 		m.Rows.Rows, m.Full = part, own.Full && len(parts) == 1
 		if i > 0 {
 			o.seq++
-			m.Seq, m.Backlogs = o.seq, nil
+			m.Seq, m.Backlogs, m.Traffic = o.seq, nil, nil
 		}
 		o.buf = wire.AppendRows(o.buf[:0], &m)
 		for _, id := range o.unheard {

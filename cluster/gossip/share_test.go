@@ -322,3 +322,27 @@ func TestAdapterListsTravelWhenTheyChange(t *testing.T) {
 	f(time.Millisecond, true) // nothing is as short as its sum
 	f(time.Millisecond, true, "a")
 }
+
+// What a router was asked is known to the others with its next full rows.
+func TestTrafficIsShared(t *testing.T) {
+	bubble(t, func(t *testing.T, n *simnet.Net) {
+		r := group(t, n, 3, options{})
+		c := r[0].store.View().Pools[0].Counter
+		pool := r[0].store.View().Pools[0].Spec.Name
+		for want := range int64(3) {
+			c.Came(100)
+			within(t, 1500*time.Millisecond, "traffic at the others", func() bool {
+				heard := 0
+				for _, o := range r[1:] {
+					v := o.store.View()
+					for i := range v.Routers {
+						if got, ok := v.Routers[i].Traffic(pool); ok && got.Requests == want+1 && got.Uncached == 100*(want+1) {
+							heard++
+						}
+					}
+				}
+				return heard == 2
+			})
+		}
+	})
+}

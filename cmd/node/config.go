@@ -172,6 +172,8 @@ type ScaleConfig struct {
 	Actuator   string        `yaml:"actuator"` // dry_run | process
 	Cooldown   time.Duration `yaml:"cooldown"`
 	DownWindow time.Duration `yaml:"down_window"`
+	Budget     int           `yaml:"budget"`  // most replicas of all roles together; 0: each role has max for itself
+	Daily      bool          `yaml:"daily"`   // forecast the day from the days before
 	Command    []string      `yaml:"command"` // process: argv; {port} is the port to listen on
 	Dir        string        `yaml:"dir"`     // process: state and logs; default data_dir/process
 }
@@ -265,6 +267,7 @@ func (p *PoolConfig) Spec() state.PoolSpec {
 		DrainDeadline: p.Drain.Deadline, Prewarm: p.Prewarm.Prefixes, PrewarmPaid: p.Prewarm.Paid,
 		ScaleMin: p.Scale.Min, ScaleMax: p.Scale.Max, ScaleActuator: p.Scale.Actuator,
 		ScaleCooldown: p.Scale.Cooldown, ScaleDownWindow: p.Scale.DownWindow,
+		ScaleBudget: p.Scale.Budget, ScaleDaily: p.Scale.Daily,
 		QueueWait: p.Queue.MaxWait, QueueRequests: p.Queue.MaxRequests, QueueBytes: int64(p.Queue.MaxBytes), QueueHold: *p.Queue.Hold,
 		MaxInFlight: p.Queue.maxInFlight(),
 	}

@@ -93,6 +93,8 @@ func TestFaultsNameTheirPlace(t *testing.T) {
 	f("a port twice", "listen: {api: \":7947\"}\n", "listen.cluster", "port 7947 is listen.api's too")
 	f("two pools, one model", "pools:\n  - {name: c, model: m}\n  - {name: d, model: m}\n", "pools[1].model", `"m" already names pool "c"`)
 	f("bounds", "pools:\n  - {name: c, model: m, scale: {min: 3, max: 2}}\n", "min 3, max 2")
+	f("a budget below the minimum", "pools:\n  - {name: c, model: m, scale: {min: 3, max: 4, budget: 2}}\n", "line 2: pools[0].scale.budget", "is 2, and scale.min of its roles is 3")
+	f("a negative budget", "pools:\n  - {name: c, model: m, scale: {budget: -1}}\n", "pools[0].scale.budget")
 	f("too much to warm with", "pools:\n  - {name: c, model: m, prewarm: {prefixes: 65}}\n", "line 2: pools[0].prewarm.prefixes", "up to 64")
 	f("less than nothing to warm with", "pools:\n  - {name: c, model: m, prewarm: {prefixes: -1}}\n", "pools[0].prewarm.prefixes")
 	f("too fast a heartbeat", "pools:\n  - {name: c, model: m, heartbeat: 10ms}\n", "line 2: pools[0].heartbeat", "at least 100ms, or 0")

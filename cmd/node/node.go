@@ -282,6 +282,7 @@ func (n *Node) Run(ctx context.Context) error {
 	}
 	p.add("observe", 5*time.Second, n.observe.Run)
 	p.add("balance", time.Second, n.balance.Run)
+	p.add("scale", time.Second, n.scale.Watch)
 	p.add("figures", time.Second, n.meter.Run)
 	p.add("opinions", 5*time.Second, n.opinion.Run)
 	p.add("saved knowledge", 30*time.Second, n.keepKnown)

@@ -61,7 +61,7 @@ func (n *Node) newScale() (err error) {
 	acts["process"] = process
 	n.scale, err = autoscale.New(autoscale.Config{
 		Self: n.id, Cluster: n, Committer: committer{n}, Actuators: acts,
-		Queued: n.queued, Unsettled: n.unsettled,
+		Queued: n.queued, Unsettled: n.unsettled, Learned: n.learned,
 		Warm: func(id state.ReplicaID) int { return int(n.index.Stats(id).Tokens) },
 		Log:  n.log, Registerer: n.reg,
 	})

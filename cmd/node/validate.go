@@ -144,6 +144,7 @@ func (p *PoolConfig) validate(v *faults, at string) {
 	if p.Scale.Min < 0 || p.Scale.Max < p.Scale.Min {
 		v.add(at+".scale", "min %d, max %d: needs 1 <= min <= max", p.Scale.Min, p.Scale.Max)
 	}
+	p.validateBudget(v, at)
 	switch {
 	case p.Scale.Actuator != "process":
 	case len(p.Scale.Command) == 0:
@@ -188,6 +189,21 @@ func (p *PoolConfig) validate(v *faults, at string) {
 	}
 	p.validateRoles(v, at)
 	p.Discover.validate(v, at+".discover")
+}
+
+// validateBudget judges the bound of all roles together: each may have its minimum.
+func (p *PoolConfig) validateBudget(v *faults, at string) {
+	roles := map[string]bool{}
+	for _, r := range p.Replicas {
+		roles[r.Role] = true
+	}
+	least := p.Scale.Min * max(1, len(roles))
+	switch b := p.Scale.Budget; {
+	case b < 0:
+		v.add(at+".scale.budget", "is %d: 1 or more, or 0 for none", b)
+	case b > 0 && b < least:
+		v.add(at+".scale.budget", "is %d, and scale.min of its roles is %d together", b, least)
+	}
 }
 
 // validateIsolation judges whether tenants can be kept apart: it takes an engine that

@@ -34,6 +34,7 @@ func (n *Node) warnings() (list []string) {
 		list = append(list, why)
 	}
 	list = append(list, n.configWarnings()...)
+	list = append(list, n.scaleWarnings()...)
 	if n.cutOff() {
 		list = append(list, "cluster.secret_file: "+noFormerKey)
 	}

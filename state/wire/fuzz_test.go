@@ -15,6 +15,8 @@ func FuzzDecoders(f *testing.F) {
 	f.Add(AppendRows(nil, &rows))
 	rows.Backlogs = []state.Backlog{{Pool: "chat", Requests: 3, Tokens: 900}}
 	f.Add(AppendRows(nil, &rows))
+	rows.Traffic = []state.Traffic{{Pool: "chat", Requests: 9, Uncached: 1000, FirstsMet: 2}}
+	f.Add(AppendRows(nil, &rows))
 	reading := state.UnknownReading("a")
 	reading.AdaptersRunning, reading.AdaptersWaiting, reading.Adapters = []string{"x", "y"}, []string{"z"}, []string{"x", "y", "z"}
 	reading.AdaptersSum, reading.AdapterSlots = state.SumAdapters(reading.Adapters), 2

@@ -28,6 +28,8 @@ func golden() []struct {
 	}}
 	queued := rows
 	queued.Backlogs = []state.Backlog{{Pool: "chat", Requests: 12, Tokens: 34000}, {Pool: "code", Requests: 1}}
+	asked := rows
+	asked.Traffic = []state.Traffic{{Pool: "chat", Requests: 300, Uncached: 450000, Answers: 290, Output: 58000, Firsts: 295, FirstsMet: 280, Streams: 200, StreamsMet: 199}}
 	reading := state.UnknownReading("http://10.0.0.1:8000")
 	reading.Reader, reading.OK, reading.Running, reading.AdaptersRunning = "router-1", true, 5, []string{"lora"}
 	reading.At = state.Stamp{Boot: 0x1122334455667788, At: time.Minute}
@@ -37,7 +39,7 @@ func golden() []struct {
 	}
 	var ops, onStream OpBatch
 	ops.Add(&op)
-	var t1, t2, t3 Table
+	var t1, t2, t3, t4 Table
 	onStream.On(&t2)
 	onStream.Add(&op)
 	lessons := Lessons{Boot: 9, Seq: 4, Lessons: []state.Lesson{{Kind: state.LessonSpeed, Subject: "a", Pool: "p", Values: []float32{1, 2.5}}}}
@@ -107,6 +109,15 @@ func golden() []struct {
 			m, err := d.Loads(&in, b)
 			return out.AppendLoads(nil, m), err
 		}},
+		{"rows 2 with traffic", AppendRows(nil, &asked), func(d *Decoder, b []byte) ([]byte, error) {
+			m, err := d.Rows(b)
+			return AppendRows(nil, &m), err
+		}},
+		{"stream_rows 2 with traffic", t4.AppendLoads(nil, []Rows{asked}), func(d *Decoder, b []byte) ([]byte, error) {
+			var in, out Table
+			m, err := d.Loads(&in, b)
+			return out.AppendLoads(nil, m), err
+		}},
 		{"stream_ops 2", onStream.AppendOn(nil, 40, 41), func(d *Decoder, b []byte) ([]byte, error) {
 			var in, out Table
 			m, err := d.OpsOn(&in, b)
@@ -151,6 +162,26 @@ func TestMessagesAreWhatTheyWere(t *testing.T) {
 	for _, g := range golden() {
 		if got, err := g.read(&d, lines[g.name]); err != nil || !bytes.Equal(got, lines[g.name]) {
 			t.Errorf("%s: % x (%v)\nwas % x", g.name, got, err, lines[g.name])
+		}
+	}
+}
+
+// A release that knows nothing of traffic ends before it; one that knows more counts
+// finds some missing, and one that knows fewer leaves some.
+func TestTrafficIsAddedAtTheEnd(t *testing.T) {
+	m := Rows{Rows: state.Rows{Router: "r1", Boot: 7, Seq: 3, Rows: []state.Row{{Replica: "a", Load: state.Load{InFlight: 2}}}, Backlogs: []state.Backlog{{Pool: "chat", Requests: 3, Tokens: 900}}}}
+	before := AppendRows(nil, &m)
+	m.Traffic = []state.Traffic{{Pool: "chat", Requests: 300, Uncached: 7}}
+	after := AppendRows(nil, &m)
+	if !bytes.HasPrefix(after, before) || len(after) == len(before) {
+		t.Errorf("% x does not begin with % x", after, before)
+	}
+	var d Decoder
+	for name, counts := range map[string][]byte{"fewer": {5, 6}, "more": {5, 6, 0, 0, 0, 0, 0, 0, 9, 9}} {
+		b := append(append([]byte(nil), before...), 1, byte(5+len(counts)), 4, 'c', 'h', 'a', 't')
+		got, err := d.Rows(append(b, counts...))
+		if err != nil || len(got.Traffic) != 1 || got.Traffic[0] != (state.Traffic{Pool: "chat", Requests: 5, Uncached: 6}) {
+			t.Errorf("%s: %+v, %v", name, got.Traffic, err)
 		}
 	}
 }

@@ -33,15 +33,27 @@ func AppendRows(dst []byte, m *Rows) []byte {
 			e.uint(uint64(row.Failures))
 		})
 	}
-	e.backlogs(m.Backlogs)
+	e.waiting(m)
 	return e.b
 }
 
-// backlogs is left out where nothing waits.
-func (e *encoder) backlogs(list []state.Backlog) {
-	if len(list) == 0 {
+// waiting writes what waits and what was asked. Both are left out where there is
+// neither.
+func (e *encoder) waiting(m *Rows) {
+	if len(m.Backlogs) == 0 && len(m.Traffic) == 0 {
 		return
 	}
+	e.backlogs(m.Backlogs)
+	e.traffic(m.Traffic)
+}
+
+// waiting reads what encoder.waiting wrote.
+func (r *reader) waiting(m *Rows) {
+	m.Backlogs = r.backlogs()
+	m.Traffic = r.traffic()
+}
+
+func (e *encoder) backlogs(list []state.Backlog) {
 	list = list[:min(len(list), state.MaxBacklogs)]
 	e.uint(uint64(len(list)))
 	for i := range list {
@@ -108,7 +120,7 @@ func (d *Decoder) Rows(b []byte) (m Rows, err error) {
 		}
 		m.Rows.Rows = append(m.Rows.Rows, row)
 	}
-	if m.Backlogs = r.backlogs(); r.err != nil {
+	if r.waiting(&m); r.err != nil {
 		return Rows{}, r.err
 	}
 	return m, nil

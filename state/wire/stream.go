@@ -41,7 +41,7 @@ func (t *Table) AppendLoads(dst []byte, list []Rows) []byte {
 			for i := range m.Rows.Rows {
 				e.item(func() { e.row(&m.Rows.Rows[i]) })
 			}
-			e.backlogs(m.Backlogs)
+			e.waiting(m)
 		})
 		t.setBase(m.Boot, now)
 	}
@@ -104,7 +104,7 @@ func (r *reader) load(m *Rows, t *Table) {
 		}
 		m.Rows.Rows = append(m.Rows.Rows, row)
 	}
-	if m.Backlogs = r.backlogs(); r.err != nil {
+	if r.waiting(m); r.err != nil {
 		return
 	}
 	if len(t.loads) >= 2*maxTable {

@@ -108,6 +108,13 @@ func TestEveryMessageComesBackAsItWas(t *testing.T) {
 				Pool: genID(t, "pool"), Requests: rapid.Int64Range(0, maxCount).Draw(t, "waiting"), Tokens: rapid.Int64Range(0, maxCount).Draw(t, "waiting tokens"),
 			})
 		}
+		for range rapid.IntRange(0, 3).Draw(t, "asked") {
+			x := state.Traffic{Pool: genID(t, "pool")}
+			for _, n := range x.Counts() {
+				*n = rapid.Int64Range(0, maxCount).Draw(t, "count")
+			}
+			m.Traffic = append(m.Traffic, x)
+		}
 		got, err := d.Rows(AppendRows([]byte(nil), &m))
 		same(t, got, m, err)
 	})

@@ -1,0 +1,80 @@
+package autoscale
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/hearsay-llm/hearsay/state"
+)
+
+// refuse says why a plan is not carried out, or "".
+func (l *Loop) refuse(t *turn, p *Plan) string {
+	if p.Reason == "" {
+		return p.Refusal
+	}
+	if r := Guard(t.seen, p, &l.lim); r != "" {
+		return r
+	}
+	switch {
+	case t.err != nil:
+		return refusedActuator // what can't be carried out is not decided
+	case l.cfg.Unsettled != nil && l.cfg.Unsettled(t.key.Pool):
+		return refusedConfig
+	}
+	return ""
+}
+
+// decide guards a plan and commits it; it says why not.
+func (l *Loop) decide(ctx context.Context, t *turn, p Plan, now time.Time) (refusal string, err error) {
+	o := t.seen
+	if refusal := l.refuse(t, &p); refusal != "" {
+		l.m.refusals.WithLabelValues(refusal).Inc()
+		l.log.Debug().Str("pool", o.Key.Pool).Str("role", string(o.Key.Role)).Str("reason", refusal).
+			Int("from", p.From).Int("to", p.To).Int("needed", p.Needed).Msg("scale decision refused")
+		return refusal, nil
+	}
+	if p.Reason == "" {
+		return "", nil
+	}
+	v := l.cfg.Cluster.View()
+	if last := v.Facts.LastDecision(o.Key); last != nil && last.Open() {
+		if err := l.settle(ctx, last, state.OutcomeSuperseded, "the load turned", now); err != nil {
+			return l.uncommitted(err)
+		}
+	}
+	l.decision++
+	d := &state.Decision{
+		ID: fmt.Sprintf("d%d-%d", l.epoch, l.decision), Epoch: l.epoch, Pool: o.Key.Pool, Role: o.Key.Role,
+		From: p.From, To: p.To, Reason: p.Text, Evidence: evidence(o, &p, &l.lim), By: string(l.cfg.Self), At: now,
+	}
+	if p.To < p.From && !t.actual.DryRun {
+		d.Victims = l.victims(v, t.actual, nil, p.From-p.To)
+	}
+	if err := l.cfg.Committer.Commit(ctx, state.Command{ID: d.ID, Kind: state.CommandSetTarget, Epoch: l.epoch, Decision: d}); err != nil {
+		return l.uncommitted(err)
+	}
+	direction := "up"
+	if p.To < p.From {
+		direction = "down"
+	}
+	l.m.decisions.WithLabelValues(o.Key.Pool, direction, p.Reason).Inc()
+	l.log.Info().Str("pool", d.Pool).Str("role", string(d.Role)).Str("decision", d.ID).Int("from", d.From).Int("to", d.To).
+		Str("reason", d.Reason).Msg("scale decision")
+	return "", nil
+}
+
+func (l *Loop) uncommitted(err error) (refusal string, _ error) {
+	l.m.refusals.WithLabelValues(refusedCommit).Inc()
+	return refusedCommit, err
+}
+
+func (l *Loop) settle(ctx context.Context, d *state.Decision, o state.Outcome, detail string, now time.Time) error {
+	err := l.cfg.Committer.Commit(ctx, state.Command{
+		Kind: state.CommandSettle, Epoch: l.epoch, Settles: d.ID, Outcome: o, Detail: detail, At: now,
+	})
+	if err == nil {
+		l.log.Info().Str("pool", d.Pool).Str("decision", d.ID).Str("outcome", string(o)).Str("reason", detail).Msg("scale decision settled")
+	}
+	return err
+}

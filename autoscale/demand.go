@@ -1,0 +1,139 @@
+package autoscale
+
+import "github.com/hearsay-llm/hearsay/state"
+
+// Demand is what is asked of a target's replicas together. Zero is nothing, or not
+// known.
+type Demand struct {
+	Requests    float64 // in flight, those past our routers included, and held at routers
+	PrefillRate float64 // prompt tokens to be prefilled that come in a second
+	OutputRate  float64 // output tokens a second that the requests that come will ask for
+	KVTokens    float64 // KV tokens held
+}
+
+// Capacity is what one replica carries at its service level. A zero is not known, and
+// does not count; of Default only Requests and PrefillTokens must be known.
+type Capacity struct {
+	Requests      float64 // requests in flight at once
+	PrefillTokens float64 // prompt tokens waiting for prefill that it works off within the TTFT objective
+	PrefillRate   float64 // prompt tokens/s that it prefills beside as many streams as it carries
+	OutputRate    float64 // output tokens/s while the time between tokens keeps its objective
+	KVTokens      float64 // KV tokens that it has room for
+}
+
+// resource is what a replica can run out of.
+type resource int
+
+const (
+	byRequests resource = iota
+	byPrefill
+	byOutput
+	byKV
+	resources int = iota
+)
+
+// resourceNames are the labels of metrics; resourceUnits are for people.
+var (
+	resourceNames = [resources]string{"requests", "prefill", "output", "kv"}
+	resourceUnits = [resources]string{"requests", "prompt tokens/s", "output tokens/s", "KV tokens"}
+)
+
+func (d *Demand) figures() [resources]float64 {
+	return [resources]float64{d.Requests, d.PrefillRate, d.OutputRate, d.KVTokens}
+}
+
+func (c *Capacity) figures() [resources]float64 {
+	return [resources]float64{c.Requests, c.PrefillRate, c.OutputRate, c.KVTokens}
+}
+
+func demandOf(f [resources]float64) Demand {
+	return Demand{f[byRequests], f[byPrefill], f[byOutput], f[byKV]}
+}
+
+// most is the greater of each figure.
+func (d Demand) most(o Demand) Demand {
+	a, b := d.figures(), o.figures()
+	for i := range a {
+		a[i] = max(a[i], b[i])
+	}
+	return demandOf(a)
+}
+
+// servedBy reports whether replicas of a role have that resource to give: prefill is for
+// those that prefill, output for those that decode.
+func (r resource) servedBy(role state.Role) bool {
+	switch role {
+	case state.RolePrefill:
+		return r != byOutput
+	case state.RoleDecode:
+		return r != byPrefill
+	}
+	return true
+}
+
+// need is what a demand asks for.
+type need struct {
+	replicas float64  // at the wanted utilisation, corrected, the backlog worked off
+	by       resource // that asks for most
+	backlog  bool     // it is what waits that asks for more than what comes
+	ahead    bool     // it is the forecast that asks for more than there is now
+}
+
+// needOf is how many replicas carry what is asked of a target now and, by the forecast,
+// until new ones would serve. What waits for prefill is to be worked off within the
+// objective for the first token, for which all of the replicas may be used.
+func needOf(o *Observation, utilisation float64) (n need) {
+	now := o.asked()
+	later := now.most(o.Ahead)
+	capacity := o.Capacity.figures()
+	for i, d := range later.figures() {
+		if capacity[i] <= 0 || !resource(i).servedBy(o.Key.Role) {
+			continue
+		}
+		if x := d / capacity[i] / utilisation; x > n.replicas {
+			n.replicas, n.by = x, resource(i)
+			n.ahead = d > now.figures()[i]
+		}
+	}
+	n.replicas *= 1 + o.Correction
+	if o.Target == 0 || o.Capacity.PrefillTokens <= 0 || o.PrefillTokens <= 0 {
+		return n // what waits at an empty pool has missed its objective: one wakes it
+	}
+	x := o.PrefillTokens / o.Capacity.PrefillTokens
+	if o.Capacity.PrefillRate > 0 {
+		x += later.PrefillRate / o.Capacity.PrefillRate
+	}
+	if x > n.replicas {
+		n.replicas, n.by, n.backlog = x, byPrefill, true
+		n.ahead = later.PrefillRate > now.PrefillRate
+	}
+	return n
+}
+
+// asked is what is asked of the target now.
+func (o *Observation) asked() Demand {
+	return Demand{
+		Requests: o.InFlight + o.Queued, PrefillRate: o.PrefillRate, OutputRate: o.OutputRate, KVTokens: o.KVTokens,
+	}
+}
+
+// idle reports that nothing at all is asked. What caches hold is not asked for.
+func (o *Observation) idle() bool {
+	d := o.asked().most(o.Ahead)
+	return d.Requests == 0 && d.PrefillRate == 0 && d.OutputRate == 0 && o.PrefillTokens == 0
+}
+
+// outlasts reports whether the work that is there now, were none to come any more, keeps
+// the present replicas at it for longer than a new one takes to start.
+func (o *Observation) outlasts() bool {
+	n, c := float64(max(1, o.Serving)), &o.Capacity
+	start := o.StartUp.Seconds()
+	rate := c.PrefillRate
+	if rate == 0 && o.Objective > 0 {
+		rate = c.PrefillTokens / o.Objective.Seconds()
+	}
+	if rate > 0 && o.PrefillTokens/(n*rate) > start {
+		return true
+	}
+	return c.OutputRate > 0 && (o.InFlight+o.Queued)*o.MeanOutput/(n*c.OutputRate) > start
+}

@@ -1,0 +1,166 @@
+package autoscale
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/hearsay-llm/hearsay/state"
+)
+
+// poolOf finds a pool by its own name.
+func poolOf(v *state.View, name string) *state.PoolView {
+	for _, p := range v.Pools {
+		if p.Spec.Name == name {
+			return p
+		}
+	}
+	return nil
+}
+
+// turn is one target's part of a round.
+type turn struct {
+	key    state.TargetKey
+	seen   *Observation
+	actual state.Actual
+	err    error // of the reconciling
+}
+
+// serve is the round of one pool's targets. They are planned together: they may have a
+// budget in common.
+func (l *Loop) serve(ctx context.Context, keys []state.TargetKey, plan bool, now time.Time) error {
+	var turns []*turn
+	var errs []error
+	fail := func(k state.TargetKey, err error) {
+		if err != nil {
+			errs = append(errs, fmt.Errorf("scale %s/%s: %w", k.Pool, k.Role, err))
+		}
+	}
+	for _, k := range keys {
+		t := l.attend(ctx, k, now)
+		fail(k, t.err)
+		if over(t.err) || ctx.Err() != nil {
+			return errors.Join(errs...)
+		}
+		if t.seen == nil {
+			return errors.Join(errs...) // the pool is gone
+		}
+		plan = plan || sleeps(t.seen)
+		turns = append(turns, t)
+	}
+	if !plan {
+		return errors.Join(errs...)
+	}
+	var list []*Observation
+	var plans []Plan
+	for _, t := range turns {
+		list, plans = append(list, t.seen), append(plans, Propose(t.seen, &l.lim))
+	}
+	Trade(list, plans, &l.lim)
+	for i, t := range turns {
+		l.correct(t.key, t.seen, now)
+		refusal, err := l.decide(ctx, t, plans[i], now)
+		fail(t.key, err)
+		l.note(t.key, func(r *Report) { r.Plan, r.Refusal = plans[i], refusal })
+		if over(err) || ctx.Err() != nil {
+			break
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// sleeps reports whether something is asked of an empty pool: it wakes at once, whenever
+// the next plan is due.
+func sleeps(o *Observation) bool {
+	return o.Max > 0 && o.Target == 0 && o.Queued > 0 && !o.Open
+}
+
+// attend reconciles one target and observes it.
+func (l *Loop) attend(ctx context.Context, k state.TargetKey, now time.Time) *turn {
+	m := l.memory[k]
+	if m == nil {
+		l.m.know(k.Pool)
+		m = &memory{quietSince: map[state.ReplicaID]time.Time{}, drainSeen: map[state.ReplicaID]time.Time{}}
+		l.memory[k] = m
+	}
+	t := &turn{key: k}
+	t.actual, t.err = l.reconcile(ctx, k, m, now)
+	v := l.cfg.Cluster.View()
+	p := poolOf(v, k.Pool)
+	if p == nil {
+		return t
+	}
+	t.seen = l.observe(v, p, k, now)
+	t.seen.remember(m, &t.actual, &l.lim, now)
+	l.m.show(t.seen, &l.lim)
+	problem := problem(&t.actual)
+	if late := t.seen.late(&l.lim); problem == "" && late > 0 {
+		problem = fmt.Sprintf("%s not ready after %v: not waited for any more", replicas(late), whole(t.seen.PendingFor))
+	}
+	if t.err != nil {
+		problem = t.err.Error()
+	}
+	l.note(k, func(r *Report) { r.Key, r.At, r.Seen, r.Problem = k, now, *t.seen, problem })
+	return t
+}
+
+// remember adds what takes a leader's memory, and what the actuator says.
+func (o *Observation) remember(m *memory, a *state.Actual, lim *Limits, now time.Time) {
+	o.Owner = a.Owner
+	if a.DryRun {
+		o.Pending = 0 // nothing will ever come
+		o.Removable = o.Target
+	} else {
+		o.Removable = removable(a)
+	}
+	o.Correction = m.correction
+	blind := o.Coverage < lim.MinCoverage || o.Readings < 1
+	if m.blind && !blind {
+		m.calmSince = time.Time{} // what was not seen was not calm
+	}
+	m.blind = blind
+	since(&m.pendingSince, o.Pending > 0, now, &o.PendingFor)
+	since(&m.calmSince, o.Target > 0 && couldLose(o, lim), now, &o.CalmFor)
+	since(&m.hotSince, overloaded(o, lim), now, &o.HotFor)
+}
+
+// correct takes a step of the correction for the objectives, once an interval.
+func (l *Loop) correct(k state.TargetKey, o *Observation, now time.Time) {
+	m := l.memory[k]
+	if !m.correctedAt.IsZero() && now.Sub(m.correctedAt) < l.cfg.Interval {
+		return
+	}
+	m.correctedAt = now
+	m.correction = correct(m.correction, o, &l.lim)
+}
+
+// note changes what is reported of a target.
+func (l *Loop) note(k state.TargetKey, change func(*Report)) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	r := l.reports[k]
+	change(&r)
+	l.reports[k] = r
+}
+
+// since keeps the time since when a condition holds, and says for how long.
+func since(t *time.Time, holds bool, now time.Time, d *time.Duration) {
+	switch {
+	case !holds:
+		*t = time.Time{}
+	case t.IsZero():
+		*t = now
+	default:
+		*d = now.Sub(*t)
+	}
+}
+
+func removable(a *state.Actual) (n int) {
+	for _, i := range a.Instances {
+		if !i.Stopping {
+			n++
+		}
+	}
+	return n
+}

@@ -1,0 +1,69 @@
+package node
+
+import (
+	"time"
+
+	"github.com/hearsay-llm/hearsay/autoscale"
+	"github.com/hearsay-llm/hearsay/routing"
+	"github.com/hearsay-llm/hearsay/state"
+)
+
+// leastSamples is what a replica's figures rest on before the autoscaler goes by them.
+const leastSamples = 20
+
+// learned is what calibration knows of what a replica carries within its pool's
+// objectives. It is shared by lessons, so that every router knows much the same.
+func (n *Node) learned(id state.ReplicaID) (c autoscale.Capacity, ok bool) {
+	v := n.store.View()
+	r := v.Replica(id)
+	if r == nil {
+		return c, false
+	}
+	pool := v.PoolNamed(r.Pool)
+	p := n.cal.Params(r.Slot, r.Pool)
+	if pool == nil || p.Samples < leastSamples {
+		return c, false
+	}
+	limit := v.Weights.Of(id).Concurrency
+	if n := pool.Spec.MaxAt(r); n > 0 && (limit <= 0 || float64(n) < limit) {
+		limit = float64(n)
+	}
+	return capacityOf(&p, &pool.Spec, r.Role, limit), true
+}
+
+// capacityOf is what a replica with those parameters carries: as many streams as keep
+// the objective for the time between tokens, but no more than limit, which it may have or
+// was seen to run at a time (0: unknown), and what it prefills beside them.
+func capacityOf(p *routing.Params, spec *state.PoolSpec, role state.Role, limit float64) (c autoscale.Capacity) {
+	itl, ttft := spec.SLOITL, spec.SLOTTFT
+	if itl <= 0 {
+		itl = 100 * time.Millisecond
+	}
+	if ttft <= 0 {
+		ttft = 2 * time.Second
+	}
+	objective := float64(itl) / float64(time.Millisecond)
+	streams := maxStreams
+	if p.ITLPerStream > 0 {
+		streams = min(streams, 1+(objective-p.ITL)/p.ITLPerStream)
+	}
+	if limit > 0 {
+		streams = min(streams, limit)
+	}
+	streams = max(1, streams) // an objective that a lone stream misses is not kept by more replicas
+	beside := streams
+	if role == state.RolePrefill {
+		beside = 0
+	}
+	c.PrefillRate = p.RateAt(beside)
+	c.PrefillTokens = c.PrefillRate * ttft.Seconds()
+	if role != state.RolePrefill {
+		c.Requests = streams
+		c.OutputRate = 1000 * streams / p.ITLAt(streams)
+	}
+	return c
+}
+
+// maxStreams bounds the streams of one replica: vLLM's default limit on large
+// accelerators (max_num_seqs).
+const maxStreams = 1024.0
