@@ -21,7 +21,9 @@
 // failures of replicas; the routers' own queues; clients that come back.
 //
 // What the loop reads is what a real leader is told, through a real state.Store: rows
-// of three routers that have a third of the load each, and readings of the engines,
-// 0.3 s old when it looks, which is every second (every fifth in workloads of days). The leader itself serves no clients. Commits succeed at
-// once and the routers follow them at once.
+// of three routers that have a third of the load each, with what they count of it, and
+// readings of the engines, all 0.3 s old when it looks, which is every 5 s and not
+// every second as in reality; a plan comes every 15 s here and there. The routers' calibration is the real one, too; it is
+// shown one request of each replica at each look. The leader itself serves no clients.
+// Commits succeed at once and the routers follow them at once.
 package main

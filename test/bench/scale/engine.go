@@ -27,14 +27,15 @@ const (
 // engine says how fast one replica is, and of what length its requests are. It is
 // made once and shared.
 type engine struct {
-	decode  [mostSeqs + 1]float64         // s, of a step with so many streams alone
-	extra   [int(chunk)/grain + 1]float64 // s, what prompt tokens add to a step, from a single one on
-	longer  []float64                     // share of prompts longer than grain times the index
-	prompt  float64                       // mean prompt, tokens
-	spread  float64                       // its standard deviation
-	output  float64                       // mean output, tokens
-	context float64                       // mean context of a stream, tokens
-	most    float64                       // streams that fit
+	decode  [mostSeqs + 1]float64                           // s, of a step with so many streams alone
+	extra   [int(chunk)/grain + 1]float64                   // s, what prompt tokens add to a step, from a single one on
+	steps   [rateCells + 1][mostSeqs/streamCell + 2]float64 // s, by rate and streams; see step
+	longer  []float64                                       // share of prompts longer than grain times the index
+	prompt  float64                                         // mean prompt, tokens
+	spread  float64                                         // its standard deviation
+	output  float64                                         // mean output, tokens
+	context float64                                         // mean context of a stream, tokens
+	most    float64                                         // streams that fit
 }
 
 func newEngine() (*engine, error) {
@@ -57,6 +58,11 @@ func newEngine() (*engine, error) {
 	}
 	for i := range e.extra {
 		e.extra[i] = step(max(1, i*grain), 1) - e.decode[1]
+	}
+	for i := range e.steps {
+		for j := range e.steps[i] {
+			e.steps[i][j], _ = e.solve(float64(i*rateCell), float64(j*streamCell))
+		}
 	}
 	return e, nil
 }
@@ -108,10 +114,34 @@ func (e *engine) full(streams float64) (step, rate float64) {
 	return step, chunk / step
 }
 
-// step is how long one takes, s, when prompts come at so many tokens per second beside
-// so many streams: it computes what came during the one before. ok is false if that
-// is more than full steps do.
+// Cells of the table of steps: prompt tokens/s, and streams.
+const (
+	rateCell   = 50
+	rateCells  = 240
+	streamCell = 2
+)
+
+// step is solve from a table, as fast as a model of many replica-seconds needs it.
 func (e *engine) step(tokens, streams float64) (seconds float64, ok bool) {
+	full, rate := e.full(streams)
+	x, y := tokens/rateCell, min(streams, mostSeqs)/streamCell
+	if tokens >= rate || x >= rateCells {
+		return full, false
+	}
+	if tokens < 1 {
+		return e.base(streams), true
+	}
+	i, j := max(1, int(x)), int(y)
+	i = min(i, rateCells-1)
+	a, b := &e.steps[i], &e.steps[i+1]
+	u, v := max(0, x-float64(i)), y-float64(j)
+	return min(full, (1-u)*((1-v)*a[j]+v*a[j+1])+u*((1-v)*b[j]+v*b[j+1])), true
+}
+
+// solve is how long a step takes, s, when prompts come at so many tokens per second
+// beside so many streams: it computes what came during the one before. ok is false if
+// that is more than full steps do.
+func (e *engine) solve(tokens, streams float64) (seconds float64, ok bool) {
 	base := e.base(streams)
 	if tokens < 1 {
 		return base, true
@@ -170,7 +200,7 @@ func (e *engine) sustains() float64 {
 func (e *engine) holds(rate float64) bool {
 	streams := 0.0
 	for range 200 {
-		step, ok := e.step(rate*e.prompt, streams)
+		step, ok := e.solve(rate*e.prompt, streams)
 		next := rate * e.output * step
 		if !ok || next > e.most || step > sloTPOT {
 			return false

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/hearsay-llm/hearsay/autoscale"
+	"github.com/hearsay-llm/hearsay/routing"
 	"github.com/hearsay-llm/hearsay/state"
 )
 
@@ -22,9 +23,11 @@ type hearsay struct {
 	pool        *pool
 	clock       time.Time
 	seq         uint64
-	fence       [2]uint64       // epoch and decision, as the actuator saw them
-	cards       []state.Replica // of all replicas ever launched
-	err         error           // the first one that no fault of the workload explains
+	fence       [2]uint64            // epoch and decision, as the actuator saw them
+	cards       []state.Replica      // of all replicas ever launched
+	cal         *routing.Calibration // of all routers, which share lessons
+	sampled     int
+	err         error // the first one that no fault of the workload explains
 }
 
 const (
@@ -56,11 +59,12 @@ func spec() state.PoolSpec {
 // newHearsay makes the loop for a pool, whose replicas it finds as if an earlier term
 // had started them. Utilisation 0: the loop's default.
 func newHearsay(p *pool, utilisation float64) (*hearsay, error) {
-	h := &hearsay{utilisation: utilisation, pool: p, clock: at(0)}
+	h := &hearsay{utilisation: utilisation, pool: p, clock: at(0), cal: routing.NewCalibration()}
 	p.manual = true
 	h.store = state.NewStore(state.Config{
 		Self: leader, Clock: state.NewClock(1, at(-1)), Pools: []state.PoolSpec{spec()}, Now: func() time.Time { return h.clock },
 	})
+	h.store.OnGone(h.cal.Forget)
 	f := state.NewFacts()
 	f.Index, f.Epoch = 2, 1
 	f.Targets[target] = p.wanted
@@ -76,7 +80,7 @@ func newHearsay(p *pool, utilisation float64) (*hearsay, error) {
 	var err error
 	h.loop, err = autoscale.New(autoscale.Config{
 		Self: leader, Cluster: h, Committer: h, Actuators: map[string]autoscale.Actuator{actuator: h}, Utilisation: utilisation,
-		Queued: func(string) int { return int(h.pool.heldN) },
+		Queued: func(string) int { return int(h.pool.heldN) }, Learned: h.learned,
 	})
 	if err != nil {
 		return nil, err
@@ -102,6 +106,7 @@ func (h *hearsay) act(p *pool) {
 	h.clock = at(p.now)
 	if p.w.sees(p.now) {
 		h.store.Batch(func() { h.tell(p) })
+		h.observe(p)
 	}
 	h.store.DropSilent(h.clock.Add(-dropAfter))
 	h.clock = h.clock.Add(lookAfter)
@@ -114,7 +119,7 @@ func (h *hearsay) act(p *pool) {
 func (h *hearsay) tell(p *pool) {
 	h.seq++
 	for i, id := range routers {
-		m := state.Rows{Router: id, Boot: boot, Seq: h.seq, Full: true, FactsIndex: h.facts.Index}
+		m := state.Rows{Router: id, Boot: boot, Seq: h.seq, Full: true, FactsIndex: h.facts.Index, Traffic: []state.Traffic{h.traffic(p, i)}}
 		for _, r := range p.list {
 			if r.listed && p.up(r) {
 				if row := h.row(r, i); row.Load != (state.Load{}) {

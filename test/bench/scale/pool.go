@@ -14,12 +14,13 @@ type replica struct {
 	since    int // s, of the drain
 	unready  bool
 
-	waiting, tokens float64 // requests that wait for their prefill, and their prompts
-	streams         float64 // past their first token
-	filling         float64 // of the streams, those whose prefill is under way at any moment
-	fillingTokens   float64 // and what is left of their prompts
-	tpot            float64 // smoothed, s
-	processed       float64 // prompt tokens, cumulative
+	waiting, tokens  float64 // requests that wait for their prefill, and their prompts
+	streams          float64 // past their first token
+	filling          float64 // of the streams, those whose prefill is under way at any moment
+	fillingTokens    float64 // and what is left of their prompts
+	tpot             float64 // smoothed, s
+	wait, rate, step float64 // of the last second: s, prompt tokens/s of full steps, s
+	processed        float64 // prompt tokens, cumulative
 }
 
 // inFlight are the requests it has.
@@ -136,8 +137,8 @@ func (p *pool) sweep() {
 	if p.manual {
 		return
 	}
-	for _, r := range slices.Clone(p.list) {
-		if r.draining && (!p.up(r) || r.inFlight() < 0.5 || p.now-r.since >= drainTime) {
+	for i := len(p.list) - 1; i >= 0; i-- {
+		if r := p.list[i]; r.draining && (!p.up(r) || r.inFlight() < 0.5 || p.now-r.since >= drainTime) {
 			p.stop(r)
 		}
 	}
@@ -152,7 +153,9 @@ func (p *pool) tick() {
 	p.told.tokens += tokens
 	p.open = p.open[:0]
 	for _, r := range p.list {
-		r.unready = p.w.unready(p.seed, r.id, p.now)
+		if p.w.flaps != nil {
+			r.unready = p.w.unready(p.seed, r.id, p.now)
+		}
 		if p.serving(r) {
 			p.open = append(p.open, r)
 		}
@@ -258,6 +261,7 @@ func (p *pool) work(r *replica, n, tokens float64) {
 	r.tpot += (step - r.tpot) / smoothTPOT
 	p.measure.missed(n * p.fresh * e.late(wait, rate, step))
 	p.measure.decoded(r.streams, r.tpot > sloTPOT)
+	r.wait, r.rate, r.step = wait, rate, step
 	p.measure.finished(ended)
 	p.count(first, ended, e.late(wait, rate, step), r.tpot)
 	// By Little's law: a prompt that meets no queue is in prefill for its tokens' time.

@@ -99,3 +99,19 @@ func TestBestSettingStaysWithinTheHours(t *testing.T) {
 		t.Errorf("%d are better in both", n)
 	}
 }
+
+// BenchmarkSecond is what a second of the model costs.
+func BenchmarkSecond(b *testing.B) {
+	e, err := model()
+	if err != nil {
+		b.Fatal(err)
+	}
+	x := newTrial(e, steady("second", "", 6*hour, level(50)), 1)
+	p := x.pool()
+	for b.Loop() {
+		p.sweep()
+		if p.tick(); p.now == p.w.length {
+			p.now = 0
+		}
+	}
+}

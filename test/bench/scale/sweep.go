@@ -3,6 +3,9 @@ package main
 import (
 	"fmt"
 	"io"
+	"runtime"
+	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -58,11 +61,25 @@ func (s *study) sweep(w *workload) (*cell, error) {
 		c.front = append(c.front, o)
 	}
 	for _, f := range s.families {
-		for _, make := range f.rules {
-			c.sweep[f.name] = append(c.sweep[f.name], t.play(make()))
-		}
+		list := make([]outcome, len(f.rules))
+		together(len(list), func(i int) { list[i] = t.play(f.rules[i]()) })
+		c.sweep[f.name] = list
 	}
 	return c, nil
+}
+
+// together does n things, as many at a time as there are processors.
+func together(n int, do func(i int)) {
+	var all sync.WaitGroup
+	var next atomic.Int64
+	for range runtime.GOMAXPROCS(0) {
+		all.Go(func() {
+			for i := int(next.Add(1)) - 1; i < n; i = int(next.Add(1)) - 1 {
+				do(i)
+			}
+		})
+	}
+	all.Wait()
 }
 
 // repeat plays what the tables show with the other seeds.

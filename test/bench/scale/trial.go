@@ -39,7 +39,7 @@ func (t *trial) hearsay(utilisation float64) (outcome, error) {
 }
 
 // oracleUses are the shares of a replica's capacity that plans are tried with.
-var oracleUses = []float64{0.85, 0.9, 0.95, 1}
+var oracleUses = []float64{0.9, 0.97}
 
 func (t *trial) oracle() outcome {
 	best, _ := bestOracle(t.e, t.w, t.seed, t.come, oracleUses)
@@ -54,26 +54,23 @@ type family struct {
 
 // Targets of requests in flight a replica, and of waiting requests.
 var (
-	inFlightTargets = []float64{15, 20, 25, 30, 35, 40, 45, 50, 60, 70, 80, 100}
-	queueTargets    = []float64{0.2, 0.5, 1, 2, 5, 10}
+	inFlightTargets = []float64{20, 25, 30, 40, 50, 60, 70, 80}
+	queueTargets    = []float64{0.2, 0.5, 1, 2, 5}
 )
 
 func families() []family {
 	h, k := family{name: "HPA"}, family{name: "KPA"}
-	for _, window := range []int{60, 300, 900} {
-		for _, x := range inFlightTargets {
+	for _, x := range inFlightTargets {
+		for _, window := range []int{60, 300} {
 			h.rules = append(h.rules, func() rule { return newHPA("in_flight", x, window) })
 		}
-		for _, x := range queueTargets {
-			h.rules = append(h.rules, func() rule { return newHPA("queue", x, window) })
-		}
-	}
-	for _, stable := range []int{60, 300} {
 		for _, delay := range []int{0, 300, 900} {
-			for _, x := range inFlightTargets {
-				k.rules = append(k.rules, func() rule { return newKPA(x, stable, delay) })
-			}
+			k.rules = append(k.rules, func() rule { return newKPA(x, 60, delay) })
 		}
+		k.rules = append(k.rules, func() rule { return newKPA(x, 300, 300) })
+	}
+	for _, x := range queueTargets {
+		h.rules = append(h.rules, func() rule { return newHPA("queue", x, 300) })
 	}
 	return []family{h, k}
 }

@@ -14,7 +14,7 @@ type workload struct {
 	name, about string
 	length      int                 // s
 	rate        func(t int) float64 // requests/s
-	look        int                 // s, between looks of hearsay's loop
+	look        int                 // s, between looks of hearsay's loop: 5, for speed
 	startMin    int                 // s; start-up times are uniform from here
 	startMax    int                 // to here
 	blind       func(t int) bool    // the rules see nothing; nil: never
@@ -33,10 +33,6 @@ const (
 	startMax = 7 * minute
 )
 
-// rareLook is how often the loop looks in workloads of days, s. It looks every second
-// in reality; a plan comes every 15 s here and there.
-const rareLook = 5
-
 // thinning is how many of ServeGen's requests come: one in so many, or the pool would
 // have hundreds of replicas.
 const thinning = 4
@@ -48,7 +44,7 @@ const dispersion = 2.4
 
 // steady is a workload without faults.
 func steady(name, about string, length int, rate func(int) float64) *workload {
-	return &workload{name: name, about: about, length: length, rate: rate, look: 1, startMin: startMin, startMax: startMax}
+	return &workload{name: name, about: about, length: length, rate: rate, look: 5, startMin: startMin, startMax: startMax}
 }
 
 // path is a rate that goes straight from point to point; times in minutes.
@@ -73,7 +69,6 @@ func workloads() ([]*workload, error) {
 	daily := steady("daily", "15 to 75 requests/s, a sine of a day", 3*day, func(t int) float64 {
 		return 45 - 30*math.Cos(2*math.Pi*float64(t)/day)
 	})
-	servegen.look, daily.look = rareLook, rareLook
 	stairs := path([2]float64{0, 20}, [2]float64{60, 20}, [2]float64{60.01, 50}, [2]float64{240, 50}, [2]float64{240.01, 20}, [2]float64{360, 20})
 	slow := steady("slow-start", "the step, every replica taking 7 min to start", 6*hour, stairs)
 	slow.startMin = startMax
