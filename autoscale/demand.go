@@ -1,11 +1,15 @@
 package autoscale
 
-import "github.com/hearsay-llm/hearsay/state"
+import (
+	"time"
+
+	"github.com/hearsay-llm/hearsay/state"
+)
 
 // Demand is what is asked of a target's replicas together. Zero is nothing, or not
 // known.
 type Demand struct {
-	Requests    float64 // in flight, those past our routers included, and held at routers
+	Requests    float64 // under way, those past our routers included, and held at routers
 	PrefillRate float64 // prompt tokens to be prefilled that come in a second
 	OutputRate  float64 // output tokens a second that the requests that come will ask for
 	KVTokens    float64 // KV tokens held
@@ -80,8 +84,8 @@ type need struct {
 }
 
 // needOf is how many replicas carry what is asked of a target now and, by the forecast,
-// until new ones would serve. What waits for prefill is to be worked off within the
-// objective for the first token, for which all of the replicas may be used.
+// until new ones would serve. What waits for prefill is to be worked off beside what
+// comes, for which all of the replicas may be used.
 func needOf(o *Observation, utilisation float64) (n need) {
 	now := o.asked()
 	later := now.most(o.Ahead)
@@ -96,24 +100,36 @@ func needOf(o *Observation, utilisation float64) (n need) {
 		}
 	}
 	n.replicas *= 1 + o.Correction
-	if o.Target == 0 || o.Capacity.PrefillTokens <= 0 || o.PrefillTokens <= 0 {
-		return n // what waits at an empty pool has missed its objective: one wakes it
-	}
-	x := o.PrefillTokens / o.Capacity.PrefillTokens
-	if o.Capacity.PrefillRate > 0 {
-		x += later.PrefillRate / o.Capacity.PrefillRate
-	}
-	if x > n.replicas {
+	if x := o.toWorkOff(later.PrefillRate); x > n.replicas {
 		n.replicas, n.by, n.backlog = x, byPrefill, true
 		n.ahead = later.PrefillRate > now.PrefillRate
 	}
 	return n
 }
 
-// asked is what is asked of the target now.
+// toWorkOff is how many replicas work off what waits for prefill beside what comes:
+// within the time of a start, since sooner none that is decided on now would help; where
+// their rate is not known, within the objective for the first token. What waits at an
+// empty pool does not count: one wakes it.
+func (o *Observation) toWorkOff(rate float64) float64 {
+	c := &o.Capacity
+	switch {
+	case o.Target == 0 || o.PrefillTokens <= 0:
+		return 0
+	case c.PrefillRate > 0:
+		within := max(o.Objective, o.StartUp, time.Second)
+		return (rate + o.PrefillTokens/within.Seconds()) / c.PrefillRate
+	case c.PrefillTokens > 0:
+		return o.PrefillTokens / c.PrefillTokens
+	}
+	return 0
+}
+
+// asked is what is asked of the target now. What waits inside engines does so since they
+// are full, or for prefill: the need for that does not grow with how long it has.
 func (o *Observation) asked() Demand {
 	return Demand{
-		Requests: o.InFlight + o.Queued, PrefillRate: o.PrefillRate, OutputRate: o.OutputRate, KVTokens: o.KVTokens,
+		Requests: o.InFlight - o.Inside + o.Queued, PrefillRate: o.PrefillRate, OutputRate: o.OutputRate, KVTokens: o.KVTokens,
 	}
 }
 

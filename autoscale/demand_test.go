@@ -13,7 +13,7 @@ import (
 func TestNeedByHand(t *testing.T) {
 	f := func(name string, role state.Role, want float64, by resource, set func(o *Observation)) {
 		t.Helper()
-		o := &Observation{Key: state.TargetKey{Pool: "chat", Role: role}, Target: 2, Capacity: Capacity{10, 20000, 10000, 1000, 100000}}
+		o := &Observation{Key: state.TargetKey{Pool: "chat", Role: role}, Target: 2, StartUp: 10 * time.Second, Capacity: Capacity{10, 20000, 10000, 1000, 100000}}
 		set(o)
 		n := needOf(o, 0.8)
 		if math.Abs(n.replicas-want) > 1e-9 || want > 0 && n.by != by {
@@ -22,13 +22,15 @@ func TestNeedByHand(t *testing.T) {
 	}
 	f("nothing", state.RoleBoth, 0, 0, func(*Observation) {})
 	f("requests: (12+4)/10/0.8", state.RoleBoth, 2, byRequests, func(o *Observation) { o.InFlight, o.Queued = 12, 4 })
+	f("requests that wait inside do not count: (32-20)/10/0.8", state.RoleBoth, 1.5, byRequests, func(o *Observation) { o.InFlight, o.Inside = 32, 20 })
 	f("prefill: 20000/10000/0.8", state.RoleBoth, 2.5, byPrefill, func(o *Observation) { o.PrefillRate, o.InFlight = 20000, 12 })
 	f("output: 3200/1000/0.8", state.RoleBoth, 4, byOutput, func(o *Observation) { o.OutputRate = 3200 })
 	f("kv: 120000/100000/0.8", state.RoleBoth, 1.5, byKV, func(o *Observation) { o.KVTokens = 120000 })
 	f("a replica that prefills gives no output", state.RolePrefill, 0, 0, func(o *Observation) { o.OutputRate = 3200 })
 	f("one that decodes does not prefill", state.RoleDecode, 0, 0, func(o *Observation) { o.PrefillRate = 20000 })
-	f("what waits fits into the room: 1 + 6000/20000 < 1.25", state.RoleBoth, 1.25, byPrefill, func(o *Observation) { o.PrefillRate, o.PrefillTokens = 10000, 6000 })
-	f("what waits needs more: 1 + 30000/20000", state.RoleBoth, 2.5, byPrefill, func(o *Observation) { o.PrefillRate, o.PrefillTokens = 10000, 30000 })
+	f("what waits fits into the room: 1 + 20000/10000/10 < 1.25", state.RoleBoth, 1.25, byPrefill, func(o *Observation) { o.PrefillRate, o.PrefillTokens = 10000, 20000 })
+	f("what waits needs more: 1 + 150000/10000/10", state.RoleBoth, 2.5, byPrefill, func(o *Observation) { o.PrefillRate, o.PrefillTokens = 10000, 150000 })
+	f("a rate that is unknown: 50000/20000", state.RoleBoth, 2.5, byPrefill, func(o *Observation) { o.PrefillTokens, o.Capacity.PrefillRate = 50000, 0 })
 	f("what is foreseen counts", state.RoleBoth, 3, byPrefill, func(o *Observation) { o.PrefillRate, o.Ahead.PrefillRate = 10000, 24000 })
 	f("what is foreseen takes nothing away", state.RoleBoth, 1.25, byPrefill, func(o *Observation) { o.PrefillRate, o.Ahead.PrefillRate = 10000, 2000 })
 	f("corrected: 1.25 * 1.2", state.RoleBoth, 1.5, byPrefill, func(o *Observation) { o.PrefillRate, o.Correction = 10000, 0.2 })

@@ -57,11 +57,11 @@ func TestTrendByHand(t *testing.T) {
 	}
 }
 
-// Noise of 5 % either way is no trend, in a week of steps.
+// Noise of 5 % either way is no trend, in two days of steps.
 func TestTrendDoesNotFollowNoise(t *testing.T) {
 	rng := rand.New(rand.NewPCG(7, 7))
 	var x trend
-	for i := range 7 * 24 * 240 {
+	for i := range 2 * 24 * 240 {
 		x.note(100 * (1 + 0.05*(2*rng.Float64()-1)))
 		for _, steps := range []float64{8, 20, 44} {
 			if a := x.ahead(steps); a != 0 {

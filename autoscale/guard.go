@@ -1,6 +1,9 @@
 package autoscale
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // Why a target does not change, although the plan asks for it.
 const (
@@ -95,6 +98,9 @@ var refusals = []string{
 	refusedHold, refusedOwner, refusedCoverage, refusedReadings, refusedOpen, refusedPending, refusedSkewed, refusedSpike,
 	refusedCooldown, refusedMaximum, refusedBudget, refusedNotOurs, refusedActuator, refusedCommit, refusedConfig,
 }
+
+// Refusals lists the reasons for which plans are refused, as metrics have them.
+func Refusals() []string { return slices.Clone(refusals) }
 
 // Lasting says a refusal in words if it is one that somebody should look into; empty for
 // those that pass by themselves or are a bound's.

@@ -26,6 +26,7 @@ type Observation struct {
 	PendingFor, CalmFor, HotFor time.Duration
 
 	InFlight      float64 // requests at replicas, those past our routers included
+	Inside        float64 // of those, that wait inside the engines
 	Queued        float64 // requests that wait at routers
 	PrefillTokens float64 // prompt tokens waiting for prefill, at routers too
 	PrefillRate   float64 // prompt tokens to be prefilled that come in a second; 0 while unknown
@@ -165,6 +166,9 @@ func (l *Loop) countReplicas(o *Observation, list []*state.ReplicaView, now time
 			n += float64(foreign)
 		}
 		o.InFlight += n
+		if r.Fresh(now) {
+			o.Inside += min(n, max(0, r.Reading.Waiting))
+		}
 		most = max(most, n)
 		o.Present++
 		recent := !r.ReadingAt.IsZero() && now.Sub(r.ReadingAt) < l.cfg.ReadingAge

@@ -112,9 +112,9 @@ func explain(o *Observation, n need, lim *Limits) string {
 	parts := []string{fmt.Sprintf("%s %s of %s a replica at %.0f%%",
 		figure(now.figures()[i]), resourceUnits[i], figure(capacity[i]), 100*lim.Utilisation)}
 	if n.backlog {
-		parts[0] = fmt.Sprintf("%s prompt tokens wait, and a replica works off %s in time", figure(o.PrefillTokens), figure(o.Capacity.PrefillTokens))
-		if o.PrefillRate > 0 {
-			parts[0] += fmt.Sprintf(", with %s/s coming", figure(o.PrefillRate))
+		parts[0] = fmt.Sprintf("%s prompt tokens wait, of %s in time a replica", figure(o.PrefillTokens), figure(o.Capacity.PrefillTokens))
+		if r := o.Capacity.PrefillRate; r > 0 {
+			parts[0] = fmt.Sprintf("%s prompt tokens wait and %s/s come, of %s/s a replica", figure(o.PrefillTokens), figure(o.PrefillRate), figure(r))
 		}
 	}
 	if n.ahead {
@@ -131,10 +131,11 @@ func explain(o *Observation, n need, lim *Limits) string {
 		text += fmt.Sprintf("; %s not ready after %v, not waited for", replicas(late), whole(o.PendingFor))
 	}
 	if o.Skew > 0 {
-		text += fmt.Sprintf("; skew %.1f: even", o.Skew)
+		how := "even, so not loop 2's"
 		if o.Skew > lim.SkewLimit {
-			text = strings.TrimSuffix(text, "even") + "uneven"
+			how = "uneven, so loop 2's"
 		}
+		text += fmt.Sprintf("; skew %.1f: %s", o.Skew, how)
 	}
 	return text
 }
@@ -172,7 +173,7 @@ const (
 func evidence(o *Observation, p *Plan, lim *Limits) map[string]float64 {
 	n := needOf(o, lim.Utilisation)
 	e := map[string]float64{
-		"in_flight": o.InFlight, "queued": o.Queued, "prefill_tokens": o.PrefillTokens,
+		"in_flight": o.InFlight, "waiting_inside": o.Inside, "queued": o.Queued, "prefill_tokens": o.PrefillTokens,
 		"capacity_prefill_tokens": o.Capacity.PrefillTokens,
 		"utilisation_target":      lim.Utilisation, "needed": float64(p.Needed), "needed_exactly": n.replicas,
 		"present": float64(o.Present), "serving": float64(o.Serving), "pending": float64(o.Pending),

@@ -21,7 +21,7 @@ var (
 func newSplit(t *testing.T) *world {
 	t.Helper()
 	s := spec()
-	s.ScaleMin, s.ScaleMax, s.ScaleBudget, s.ScaleDownWindow = 3, 5, 6, time.Hour
+	s.ScaleMin, s.ScaleMax, s.ScaleBudget, s.ScaleDownWindow = 3, 5, 6, 24*time.Hour
 	w := newWorld(t, s)
 	w.roles = map[state.Role]*fake{
 		state.RolePrefill: {w: w, prefix: "p:", role: state.RolePrefill, startTime: 20 * time.Second},

@@ -47,10 +47,10 @@ func capacityOf(p *routing.Params, spec *state.PoolSpec, role state.Role, limit 
 	if p.ITLPerStream > 0 {
 		streams = min(streams, 1+(objective-p.ITL)/p.ITLPerStream)
 	}
+	streams = max(leastStreams, streams)
 	if limit > 0 {
 		streams = min(streams, limit)
 	}
-	streams = max(1, streams) // an objective that a lone stream misses is not kept by more replicas
 	beside := streams
 	if role == state.RolePrefill {
 		beside = 0
@@ -63,6 +63,11 @@ func capacityOf(p *routing.Params, spec *state.PoolSpec, role state.Role, limit 
 	}
 	return c
 }
+
+// leastStreams is how many a replica is taken to carry at least. Prompts that are
+// prefilled beside streams slow them down: while too many come few streams would seem to
+// be what a replica can carry, and the need without end.
+const leastStreams = 16.0
 
 // maxStreams bounds the streams of one replica: vLLM's default limit on large
 // accelerators (max_num_seqs).

@@ -33,7 +33,8 @@ func TestWhatAReplicaCarriesByHand(t *testing.T) {
 	f("prefill has no streams beside it", state.RolePrefill, 0, nil, autoscale.Capacity{PrefillRate: 10000, PrefillTokens: 10000})
 	f("an engine that runs 21", state.RoleBoth, 21, nil, autoscale.Capacity{Requests: 21, PrefillRate: 8950, PrefillTokens: 8950, OutputRate: 700})
 	f("an objective out of reach", state.RoleBoth, 0, func(p *routing.Params, _ *state.PoolSpec) { p.ITL = 80 },
-		autoscale.Capacity{Requests: 1, PrefillRate: 9950, PrefillTokens: 9950, OutputRate: 12.5})
+		autoscale.Capacity{Requests: 16, PrefillRate: 9200, PrefillTokens: 9200, OutputRate: 182.9})
+	f("an engine that runs 4", state.RoleBoth, 4, nil, autoscale.Capacity{Requests: 4, PrefillRate: 9800, PrefillTokens: 9800, OutputRate: 186})
 	f("streams that cost nothing", state.RoleBoth, 0, func(p *routing.Params, _ *state.PoolSpec) { p.ITLPerStream = 0 },
 		autoscale.Capacity{Requests: 1024, PrefillRate: 3000, PrefillTokens: 3000, OutputRate: 51200})
 	f("no objectives: 2 s and 100 ms", state.RoleBoth, 0, func(_ *routing.Params, s *state.PoolSpec) { s.SLOTTFT, s.SLOITL = 0, 0 },

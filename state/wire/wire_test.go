@@ -234,6 +234,7 @@ func TestALaterReleasesFieldsAreSkipped(t *testing.T) {
 		})
 	}
 	e.uint(0) // no backlogs
+	e.uint(0) // no traffic
 	e.bytes([]byte("and this too"))
 	m, err := d.Rows(e.b)
 	if err != nil || len(m.Rows.Rows) != 2 || m.Rows.Rows[1].Replica != "b" || m.Rows.Rows[1].UncachedTokens != 10 {
