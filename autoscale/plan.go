@@ -111,6 +111,9 @@ func explain(o *Observation, n need, lim *Limits) string {
 	now, ahead, capacity := o.asked(), later.figures(), o.Capacity.figures()
 	parts := []string{fmt.Sprintf("%s %s of %s a replica at %.0f%%",
 		figure(now.figures()[i]), resourceUnits[i], figure(capacity[i]), 100*lim.Utilisation)}
+	if other := byPrefill + byOutput - i; n.beside {
+		parts[0] += fmt.Sprintf(" beside %s %s of %s", figure(now.figures()[other]), resourceUnits[other], figure(capacity[other]))
+	}
 	if n.backlog {
 		parts[0] = fmt.Sprintf("%s prompt tokens wait, of %s in time a replica", figure(o.PrefillTokens), figure(o.Capacity.PrefillTokens))
 		if r := o.Capacity.PrefillRate; r > 0 {

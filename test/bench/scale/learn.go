@@ -13,7 +13,7 @@ import (
 const leastSamples = 20
 
 // prompts are lengths of requests that samples are taken of, in turn, tokens.
-var prompts = []int{300, 900, 1500, 600, 2400, 1100, 4000}
+var prompts = []int{200, 700, 1100, 450, 1900, 900, 2800}
 
 // observe hands the routers' calibration a request of each replica that gets some, as
 // the model answers it.
@@ -50,7 +50,7 @@ func (h *hearsay) learned(id state.ReplicaID) (c autoscale.Capacity, ok bool) {
 		streams = min(streams, 1+(1000*sloTPOT-p.ITL)/p.ITLPerStream)
 	}
 	c.Requests = max(1, streams)
-	c.PrefillRate = p.RateAt(c.Requests)
+	c.PrefillRate = p.RateAt(0) * max(0.3, 1-p.ITL/(1000*sloTPOT))
 	c.PrefillTokens = c.PrefillRate * sloTTFT
 	c.OutputRate = 1000 * c.Requests / p.ITLAt(c.Requests)
 	return c, true
