@@ -79,7 +79,7 @@ func TestRatesOfWhatRoutersCount(t *testing.T) {
 	n = w.pass(1, 7, n+30, 10)
 	w.want("what was lost comes with the next", 10)
 
-	n = w.pass(30, 8, 500, 10) // it has started anew
+	n = w.pass(30, 8, 5000, 10) // it has started anew
 	w.want("a new boot begins anew", 10*29.0/30)
 	n = w.pass(15, 8, n, 30)
 	w.want("twice as much in the mean", 20)

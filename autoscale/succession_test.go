@@ -154,3 +154,18 @@ func TestLeaderOfThePastStopsActing(t *testing.T) {
 		t.Errorf("it acted: %q", w.log)
 	}
 }
+
+// A cooldown counts from the decision that was committed, whoever leads then.
+func TestCooldownOutlivesTheLeader(t *testing.T) {
+	w := grown(t, 1)
+	w.spread(45)
+	w.until(time.Minute, "a decision", func() bool { return w.target() == 3 })
+	at := w.facts.LastDecision(chat).Seen
+	w.until(50*time.Second, "carried out", w.settled)
+	w.elect()
+	w.spread(90)
+	w.until(3*time.Minute, "the next", func() bool { return w.target() == 5 })
+	if d := w.now.Sub(at); d < spec().ScaleCooldown || d > spec().ScaleCooldown+time.Minute {
+		t.Errorf("after %v", d)
+	}
+}
