@@ -197,6 +197,15 @@ func (e *engine) sustains() float64 {
 	return low
 }
 
+// rest is how many streams a replica has when that many requests/s come for long.
+func (e *engine) rest(rate float64) (streams float64) {
+	for range 200 {
+		step, _ := e.solve(rate*e.prompt, streams)
+		streams = min(rate*e.output*step, e.most)
+	}
+	return streams
+}
+
 func (e *engine) holds(rate float64) bool {
 	streams := 0.0
 	for range 200 {

@@ -16,7 +16,7 @@ import (
 type options struct {
 	only, out, images, front string
 	seeds                    int
-	alone                    bool
+	alone, coarse            bool
 }
 
 func main() {
@@ -27,6 +27,7 @@ func main() {
 	flag.StringVar(&o.front, "utilisations", "", "play hearsay at these utilisations too (comma-separated)")
 	flag.IntVar(&o.seeds, "seeds", 3, "seeds")
 	flag.BoolVar(&o.alone, "alone", false, "play hearsay and the oracle alone")
+	flag.BoolVar(&o.coarse, "coarse", false, "sweep the rivals over few settings")
 	flag.Parse()
 	debug.SetGCPercent(400) // much garbage and little to keep
 	if err := run(&o, os.Stdout, os.Stderr); err != nil {
@@ -44,7 +45,7 @@ func run(o *options, w, progress io.Writer) error {
 	if err != nil {
 		return err
 	}
-	s := &study{e: e, seeds: o.seeds, families: families(), progress: progress}
+	s := &study{e: e, seeds: o.seeds, families: families(o.coarse), progress: progress}
 	if o.alone {
 		s.families = nil
 	}

@@ -66,7 +66,10 @@ const drainTime = 2 * minute
 func newPool(e *engine, w *workload, seed uint64, come []second, replicas int) *pool {
 	p := &pool{e: e, w: w, seed: seed, come: come, wanted: replicas}
 	for range replicas {
-		p.launch().ready = 0
+		r := p.launch()
+		r.ready = 0
+		r.streams = e.rest(w.rate(0) / float64(replicas))
+		p.measure.come += r.streams
 	}
 	return p
 }

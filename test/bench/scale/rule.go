@@ -12,7 +12,9 @@ type rule interface {
 // play runs a workload under a rule.
 func play(p *pool, r rule) outcome {
 	for p.now < p.w.length {
-		r.act(p)
+		if p.now >= settle || p.manual {
+			r.act(p) // the loop is told from the beginning: what it sees is the routers' too
+		}
 		p.sweep()
 		p.tick()
 	}

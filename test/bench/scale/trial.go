@@ -23,6 +23,10 @@ func (t *trial) pool() *pool {
 	return newPool(t.e, t.w, t.seed, t.come, n)
 }
 
+// settle is how long a pool goes on by itself before its rule acts, s: a rule that
+// begins beside an empty pool sees a load that never was.
+const settle = 2 * minute
+
 func (t *trial) play(r rule) outcome { return play(t.pool(), r) }
 
 func (t *trial) hearsay(utilisation float64) (outcome, error) {
@@ -58,18 +62,25 @@ var (
 	queueTargets    = []float64{0.2, 0.5, 1, 2, 5}
 )
 
-func families() []family {
+// families are the rules; coarse, with a few of their settings.
+func families(coarse bool) []family {
+	targets, queues, delays := inFlightTargets, queueTargets, []int{0, 300, 900}
+	if coarse {
+		targets, queues, delays = []float64{30, 40, 50, 60}, nil, delays[:2]
+	}
 	h, k := family{name: "HPA"}, family{name: "KPA"}
-	for _, x := range inFlightTargets {
+	for _, x := range targets {
 		for _, window := range []int{60, 300} {
 			h.rules = append(h.rules, func() rule { return newHPA("in_flight", x, window) })
 		}
-		for _, delay := range []int{0, 300, 900} {
+		for _, delay := range delays {
 			k.rules = append(k.rules, func() rule { return newKPA(x, 60, delay) })
 		}
-		k.rules = append(k.rules, func() rule { return newKPA(x, 300, 300) })
+		if !coarse {
+			k.rules = append(k.rules, func() rule { return newKPA(x, 300, 300) })
+		}
 	}
-	for _, x := range queueTargets {
+	for _, x := range queues {
 		h.rules = append(h.rules, func() rule { return newHPA("queue", x, 300) })
 	}
 	return []family{h, k}
