@@ -90,6 +90,10 @@ sim-policies: ## every policy on the same workloads in simulated time, their kne
 	$(GO) test -c -o bin/sim.test ./test/bench/sim
 	bin/sim.test -test.timeout 0 -test.run 'TestSim$$' $(or $(SIM),-cells knee,policies,llmd,hot,k05,k07,k12,learn) -keep -out test/bench/out -images docs/img
 
+.PHONY: sim-scale
+sim-scale: ## the scaling loop beside an HPA-like and a KPA-like rule, each swept, and an oracle, in simulated time: 14 days of ServeGen, steps, spikes, faults (minutes; SCALE="-workloads step" runs a part)
+	$(GO) run ./test/bench/scale $(or $(SCALE),-utilisations 0.5,0.6,0.8,0.9 -images docs/img)
+
 .PHONY: bench
 bench: ## Go benchmarks of the parts on the request path (minutes)
 	$(GO) test -run '^$$' -bench . -benchmem ./state/... ./routing/... ./proxy/...

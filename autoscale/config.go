@@ -63,7 +63,7 @@ type Config struct {
 	DownMargin  float64       // share below it that a step down needs. Default 0.1: noise of 5 % undoes none
 	Attainment  float64       // share of requests that are to meet the pool's objectives. Default 0.9
 	StartUp     time.Duration // of replicas, while none was seen to start. Default 1 m
-	StepUp      int           // most replicas added by one decision. Default 2
+	StepUp      int           // most replicas added by one decision, or as many as there are if that is more. Default 2
 	Interval    time.Duration // between plans. Default 15 s
 	Reconcile   time.Duration // between rounds of reconciling. Default 1 s
 	MinCoverage float64       // least share of live routers with recent rows. Default 0.75

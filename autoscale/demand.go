@@ -20,8 +20,8 @@ type Demand struct {
 type Capacity struct {
 	Requests      float64 // requests in flight at once
 	PrefillTokens float64 // prompt tokens waiting for prefill that it works off within the TTFT objective
-	PrefillRate   float64 // prompt tokens/s that it prefills beside as many streams as it carries
-	OutputRate    float64 // output tokens/s while the time between tokens keeps its objective
+	PrefillRate   float64 // prompt tokens/s that it prefills while the time between tokens keeps its objective, if little is decoded
+	OutputRate    float64 // output tokens/s likewise, if little is prefilled: prefill and output share its time
 	KVTokens      float64 // KV tokens that it has room for
 }
 
@@ -79,6 +79,7 @@ func (r resource) servedBy(role state.Role) bool {
 type need struct {
 	replicas float64  // at the wanted utilisation, corrected, the backlog worked off
 	by       resource // that asks for most
+	beside   bool     // both prefill and output ask, of the same steps
 	backlog  bool     // it is what waits that asks for more than what comes
 	ahead    bool     // it is the forecast that asks for more than there is now
 }
@@ -90,18 +91,28 @@ func needOf(o *Observation, utilisation float64) (n need) {
 	now := o.asked()
 	later := now.most(o.Ahead)
 	capacity := o.Capacity.figures()
+	var shares [resources]float64
 	for i, d := range later.figures() {
 		if capacity[i] <= 0 || !resource(i).servedBy(o.Key.Role) {
 			continue
 		}
-		if x := d / capacity[i] / utilisation; x > n.replicas {
-			n.replicas, n.by = x, resource(i)
+		shares[i] = d / capacity[i]
+		if shares[i] > n.replicas {
+			n.replicas, n.by = shares[i], resource(i)
 			n.ahead = d > now.figures()[i]
 		}
 	}
-	n.replicas *= 1 + o.Correction
+	// Prefill and decode share an engine's steps.
+	if both := shares[byPrefill] + shares[byOutput]; both > n.replicas {
+		n.replicas, n.beside = both, shares[byPrefill] > 0 && shares[byOutput] > 0
+		if n.by = byPrefill; shares[byOutput] > shares[byPrefill] {
+			n.by = byOutput
+		}
+		n.ahead = later.figures()[n.by] > now.figures()[n.by]
+	}
+	n.replicas *= (1 + o.Correction) / utilisation
 	if x := o.toWorkOff(later.PrefillRate); x > n.replicas {
-		n.replicas, n.by, n.backlog = x, byPrefill, true
+		n.replicas, n.by, n.backlog, n.beside = x, byPrefill, true, false
 		n.ahead = later.PrefillRate > now.PrefillRate
 	}
 	return n

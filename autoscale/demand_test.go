@@ -25,6 +25,8 @@ func TestNeedByHand(t *testing.T) {
 	f("requests that wait inside do not count: (32-20)/10/0.8", state.RoleBoth, 1.5, byRequests, func(o *Observation) { o.InFlight, o.Inside = 32, 20 })
 	f("prefill: 20000/10000/0.8", state.RoleBoth, 2.5, byPrefill, func(o *Observation) { o.PrefillRate, o.InFlight = 20000, 12 })
 	f("output: 3200/1000/0.8", state.RoleBoth, 4, byOutput, func(o *Observation) { o.OutputRate = 3200 })
+	f("both take of the same steps: (10000/10000+500/1000)/0.8", state.RoleBoth, 1.875, byPrefill, func(o *Observation) { o.PrefillRate, o.OutputRate = 10000, 500 })
+	f("more of output: (2000/10000+800/1000)/0.8", state.RoleBoth, 1.25, byOutput, func(o *Observation) { o.PrefillRate, o.OutputRate = 2000, 800 })
 	f("kv: 120000/100000/0.8", state.RoleBoth, 1.5, byKV, func(o *Observation) { o.KVTokens = 120000 })
 	f("a replica that prefills gives no output", state.RolePrefill, 0, 0, func(o *Observation) { o.OutputRate = 3200 })
 	f("one that decodes does not prefill", state.RoleDecode, 0, 0, func(o *Observation) { o.PrefillRate = 20000 })

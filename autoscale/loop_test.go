@@ -46,7 +46,7 @@ func TestLoadAddsReplicasByACappedStep(t *testing.T) {
 	}
 	// Still more is needed, and comes after the cooldown, not before.
 	at := w.now
-	w.until(3*time.Minute, "the next decision", func() bool { return w.target() == 5 })
+	w.until(3*time.Minute, "the next decision, of twice as many", func() bool { return w.target() == 6 })
 	if since := w.now.Sub(d.Seen); since < time.Minute {
 		t.Errorf("the next after %v (settled at %v)", since, at.Sub(d.Seen))
 	}

@@ -58,7 +58,7 @@ func overloaded(o *Observation, lim *Limits) bool {
 }
 
 // Propose is the plan for one target: a pure function of its arguments. Upwards goes at
-// once, by at most StepUp; downwards by one, after a calm window.
+// once, by at most StepUp or twofold; downwards by one, after a calm window.
 func Propose(o *Observation, lim *Limits) Plan {
 	n := needOf(o, lim.Utilisation)
 	p := Plan{From: o.Target, To: o.Target, Needed: needed(n)}
@@ -77,7 +77,7 @@ func Propose(o *Observation, lim *Limits) Plan {
 		p.To, p.Reason = 1, reasonWake
 		p.Text = fmt.Sprintf("%s to an empty pool", wakers(o))
 	case p.Needed > o.Target:
-		p.To, p.Reason = min(p.Needed, o.Target+lim.StepUp, o.Max), reasonLoad
+		p.To, p.Reason = min(p.Needed, o.Target+max(lim.StepUp, o.Target), o.Max), reasonLoad
 		p.Text = explain(o, n, lim)
 		if p.To == o.Target {
 			p.Reason, p.Refusal = "", refusedMaximum
@@ -111,6 +111,9 @@ func explain(o *Observation, n need, lim *Limits) string {
 	now, ahead, capacity := o.asked(), later.figures(), o.Capacity.figures()
 	parts := []string{fmt.Sprintf("%s %s of %s a replica at %.0f%%",
 		figure(now.figures()[i]), resourceUnits[i], figure(capacity[i]), 100*lim.Utilisation)}
+	if other := byPrefill + byOutput - i; n.beside {
+		parts[0] += fmt.Sprintf(" beside %s %s of %s", figure(now.figures()[other]), resourceUnits[other], figure(capacity[other]))
+	}
 	if n.backlog {
 		parts[0] = fmt.Sprintf("%s prompt tokens wait, of %s in time a replica", figure(o.PrefillTokens), figure(o.Capacity.PrefillTokens))
 		if r := o.Capacity.PrefillRate; r > 0 {

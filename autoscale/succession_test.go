@@ -164,7 +164,7 @@ func TestCooldownOutlivesTheLeader(t *testing.T) {
 	w.until(50*time.Second, "carried out", w.settled)
 	w.elect()
 	w.spread(90)
-	w.until(3*time.Minute, "the next", func() bool { return w.target() == 5 })
+	w.until(3*time.Minute, "the next", func() bool { return w.target() == 6 })
 	if d := w.now.Sub(at); d < spec().ScaleCooldown || d > spec().ScaleCooldown+time.Minute {
 		t.Errorf("after %v", d)
 	}

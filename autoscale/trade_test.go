@@ -164,7 +164,7 @@ func TestTradeKeepsTheBudget(t *testing.T) {
 				if p.To > o.Target {
 					ups += p.To - o.Target
 				}
-				if p.To < o.Min || p.To > o.Max || p.To-p.From > testLimits.StepUp || p.From-p.To > 1 {
+				if p.To < o.Min || p.To > o.Max || p.To-p.From > max(testLimits.StepUp, p.From) || p.From-p.To > 1 {
 					t.Fatalf("%+v", p)
 				}
 				if p.To != p.From && p.Reason == "" || p.To == p.From && p.Reason != "" {

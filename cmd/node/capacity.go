@@ -33,7 +33,9 @@ func (n *Node) learned(id state.ReplicaID) (c autoscale.Capacity, ok bool) {
 
 // capacityOf is what a replica with those parameters carries: as many streams as keep
 // the objective for the time between tokens, but no more than limit, which it may have or
-// was seen to run at a time (0: unknown), and what it prefills beside them.
+// was seen to run at a time (0: unknown); and what it prefills if it decodes little. Who
+// does both does less of each, which autoscale reckons with: a step of B streams and n
+// prompt tokens takes ITL + B*ITLPerStream + n/Rate.
 func capacityOf(p *routing.Params, spec *state.PoolSpec, role state.Role, limit float64) (c autoscale.Capacity) {
 	itl, ttft := spec.SLOITL, spec.SLOTTFT
 	if itl <= 0 {
@@ -51,11 +53,12 @@ func capacityOf(p *routing.Params, spec *state.PoolSpec, role state.Role, limit 
 	if limit > 0 {
 		streams = min(streams, limit)
 	}
-	beside := streams
-	if role == state.RolePrefill {
-		beside = 0
+	// Steps that decode too have less time left for prompts the nearer the time between
+	// tokens already is to its objective.
+	c.PrefillRate = p.RateAt(0)
+	if role != state.RolePrefill {
+		c.PrefillRate *= max(leastPrefill, 1-p.ITL/objective)
 	}
-	c.PrefillRate = p.RateAt(beside)
 	c.PrefillTokens = c.PrefillRate * ttft.Seconds()
 	if role != state.RolePrefill {
 		c.Requests = streams
@@ -63,6 +66,9 @@ func capacityOf(p *routing.Params, spec *state.PoolSpec, role state.Role, limit 
 	}
 	return c
 }
+
+// leastPrefill is the share of its rate that a replica is taken to prefill with at least.
+const leastPrefill = 0.3
 
 // leastStreams is how many a replica is taken to carry at least. Prompts that are
 // prefilled beside streams slow them down: while too many come few streams would seem to

@@ -10,7 +10,8 @@ import (
 	"github.com/hearsay-llm/hearsay/state"
 )
 
-// A lone stream takes 20 ms a token, each further one 0.5 ms more: within 50 ms 61 run.
+// A lone stream takes 20 ms a token, each further one 0.5 ms more: within 50 ms 61 run. Of
+// those 50 ms 30 are left for prompts: 6000 of 10,000 tokens/s.
 func TestWhatAReplicaCarriesByHand(t *testing.T) {
 	p := routing.Params{Rate: 10000, Slowdown: 0.005, ITL: 20, ITLPerStream: 0.5, Samples: 100}
 	f := func(name string, role state.Role, limit float64, change func(p *routing.Params, s *state.PoolSpec), want autoscale.Capacity) {
@@ -28,15 +29,15 @@ func TestWhatAReplicaCarriesByHand(t *testing.T) {
 			}
 		}
 	}
-	f("both", state.RoleBoth, 0, nil, autoscale.Capacity{Requests: 61, PrefillRate: 6950, PrefillTokens: 6950, OutputRate: 1220})
-	f("decode", state.RoleDecode, 0, nil, autoscale.Capacity{Requests: 61, PrefillRate: 6950, PrefillTokens: 6950, OutputRate: 1220})
+	f("both", state.RoleBoth, 0, nil, autoscale.Capacity{Requests: 61, PrefillRate: 6000, PrefillTokens: 6000, OutputRate: 1220})
+	f("decode", state.RoleDecode, 0, nil, autoscale.Capacity{Requests: 61, PrefillRate: 6000, PrefillTokens: 6000, OutputRate: 1220})
 	f("prefill has no streams beside it", state.RolePrefill, 0, nil, autoscale.Capacity{PrefillRate: 10000, PrefillTokens: 10000})
-	f("an engine that runs 21", state.RoleBoth, 21, nil, autoscale.Capacity{Requests: 21, PrefillRate: 8950, PrefillTokens: 8950, OutputRate: 700})
+	f("an engine that runs 21", state.RoleBoth, 21, nil, autoscale.Capacity{Requests: 21, PrefillRate: 6000, PrefillTokens: 6000, OutputRate: 700})
 	f("an objective out of reach", state.RoleBoth, 0, func(p *routing.Params, _ *state.PoolSpec) { p.ITL = 80 },
-		autoscale.Capacity{Requests: 16, PrefillRate: 9200, PrefillTokens: 9200, OutputRate: 182.9})
-	f("an engine that runs 4", state.RoleBoth, 4, nil, autoscale.Capacity{Requests: 4, PrefillRate: 9800, PrefillTokens: 9800, OutputRate: 186})
+		autoscale.Capacity{Requests: 16, PrefillRate: 3000, PrefillTokens: 3000, OutputRate: 182.9})
+	f("an engine that runs 4", state.RoleBoth, 4, nil, autoscale.Capacity{Requests: 4, PrefillRate: 6000, PrefillTokens: 6000, OutputRate: 186})
 	f("streams that cost nothing", state.RoleBoth, 0, func(p *routing.Params, _ *state.PoolSpec) { p.ITLPerStream = 0 },
-		autoscale.Capacity{Requests: 1024, PrefillRate: 3000, PrefillTokens: 3000, OutputRate: 51200})
+		autoscale.Capacity{Requests: 1024, PrefillRate: 6000, PrefillTokens: 6000, OutputRate: 51200})
 	f("no objectives: 2 s and 100 ms", state.RoleBoth, 0, func(_ *routing.Params, s *state.PoolSpec) { s.SLOTTFT, s.SLOITL = 0, 0 },
-		autoscale.Capacity{Requests: 161, PrefillRate: 3000, PrefillTokens: 6000, OutputRate: 1610})
+		autoscale.Capacity{Requests: 161, PrefillRate: 8000, PrefillTokens: 16000, OutputRate: 1610})
 }

@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-//go:embed data/*.gz data/LICENSE-mooncake data/LICENSE-azure data/README.md
+//go:embed data/*.gz data/LICENSE-mooncake data/LICENSE-azure data/LICENSE-servegen data/README.md
 var data embed.FS
 
 // The embedded traces, by the names that Open knows.

@@ -1,0 +1,69 @@
+package main
+
+import (
+	"time"
+
+	"github.com/hearsay-llm/hearsay/autoscale"
+	"github.com/hearsay-llm/hearsay/routing"
+	"github.com/hearsay-llm/hearsay/state"
+)
+
+// leastSamples is cmd/node's: what a replica's figures rest on before the loop goes by
+// them.
+const leastSamples = 20
+
+// prompts are lengths of requests that samples are taken of, in turn, tokens.
+var prompts = []int{200, 700, 1100, 450, 1900, 900, 2800}
+
+// observe hands the routers' calibration a request of each replica that gets some, as
+// the model answers it.
+func (h *hearsay) observe(p *pool) {
+	v := h.store.View()
+	for _, r := range p.list {
+		rv := v.Replica(h.idOf(r))
+		if rv == nil || !p.serving(r) || r.step == 0 || r.streams < 1 {
+			continue
+		}
+		h.sampled++
+		u := prompts[h.sampled%len(prompts)]
+		h.cal.Observe(routing.Sample{
+			Replica: rv.ID, Slot: rv.Slot, Pool: poolName,
+			UncachedTokens: u, PromptTokens: u, QueueTokens: r.wait * r.rate, Decode: r.streams,
+			TTFT: seconds(r.wait + float64(u)/r.rate + r.step),
+			ITL:  seconds(r.tpot), ITLBatch: r.streams, ViewAge: 20 * time.Millisecond,
+		})
+	}
+}
+
+// learned is what that makes of a replica's capacity: cmd/node's rule.
+func (h *hearsay) learned(id state.ReplicaID) (c autoscale.Capacity, ok bool) {
+	r := h.store.View().Replica(id)
+	if r == nil {
+		return c, false
+	}
+	p := h.cal.Params(r.Slot, poolName)
+	if p.Samples < leastSamples {
+		return c, false
+	}
+	streams := float64(mostSeqs)
+	if p.ITLPerStream > 0 {
+		streams = min(streams, 1+(1000*sloTPOT-p.ITL)/p.ITLPerStream)
+	}
+	c.Requests = max(1, streams)
+	c.PrefillRate = p.RateAt(0) * max(0.3, 1-p.ITL/(1000*sloTPOT))
+	c.PrefillTokens = c.PrefillRate * sloTTFT
+	c.OutputRate = 1000 * c.Requests / p.ITLAt(c.Requests)
+	return c, true
+}
+
+// traffic is what one router has counted since it started: a third.
+func (h *hearsay) traffic(p *pool, router int) state.Traffic {
+	t := state.Traffic{Pool: poolName}
+	c := &p.told
+	third := func(x float64) int64 { return (int64(x) + int64(router)) / int64(len(routers)) }
+	t.Requests, t.Uncached = third(c.requests), third(c.tokens)
+	t.Answers, t.Output = third(c.ended), third(c.output)
+	t.Firsts, t.FirstsMet = third(c.firsts), third(c.firstsMet)
+	t.Streams, t.StreamsMet = third(c.streams), third(c.streamMet)
+	return t
+}
