@@ -99,8 +99,15 @@ func (m *metrics) end() {
 // over the first one would be missing.
 func (m *metrics) know(pool string) {
 	for _, l := range [][2]string{
-		{"up", reasonLoad}, {"up", reasonMinimum}, {"up", reasonWake}, {"up", reasonUndo},
-		{"down", reasonIdle}, {"down", reasonMaximum}, {"down", reasonBudget}, {"down", reasonTrade}, {"down", reasonUndo},
+		{"up", reasonLoad},
+		{"up", reasonMinimum},
+		{"up", reasonWake},
+		{"up", reasonUndo},
+		{"down", reasonIdle},
+		{"down", reasonMaximum},
+		{"down", reasonBudget},
+		{"down", reasonTrade},
+		{"down", reasonUndo},
 	} {
 		m.decisions.WithLabelValues(pool, l[0], l[1])
 	}
