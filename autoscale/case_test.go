@@ -113,19 +113,6 @@ func TestShortBurstStartsNothing(t *testing.T) {
 	w.until(time.Minute, "one that lasts", func() bool { return w.target() == 3 })
 }
 
-// A target that something else sets is left alone, and it is said who does.
-func TestTargetOfAnotherOwnerIsLeftAlone(t *testing.T) {
-	w := grown(t, 1)
-	w.act.owner = "HorizontalPodAutoscaler chat"
-	w.spread(40)
-	w.run(2 * time.Minute)
-	if r := w.refusal(); r != refusedOwner || w.target() != 1 {
-		t.Errorf("refused for %q, target %d", r, w.target())
-	}
-	w.act.owner = ""
-	w.until(time.Minute, "released", func() bool { return w.target() == 3 })
-}
-
 // C39: the metrics of all engines fail for ten windows, or of one of four: the target
 // stays. Once they are back a step down takes a whole window of what is seen.
 func TestC39MetricsThatFail(t *testing.T) {

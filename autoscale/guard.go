@@ -8,7 +8,6 @@ import (
 // Why a target does not change, although the plan asks for it.
 const (
 	refusedHold     = "hold"
-	refusedOwner    = "owner"
 	refusedCoverage = "coverage"
 	refusedReadings = "readings"
 	refusedOpen     = "open"
@@ -27,7 +26,6 @@ const (
 // sentences say each refusal in words, for people.
 var sentences = map[string]string{
 	refusedHold:     "an operator set the target and holds it",
-	refusedOwner:    "something else sets the number of replicas",
 	refusedCoverage: "too few of the live routers have been heard of lately",
 	refusedReadings: "too few of the replicas were read lately: what was not seen is not zero",
 	refusedOpen:     "the last decision in this direction is still being carried out",
@@ -37,7 +35,7 @@ var sentences = map[string]string{
 	refusedCooldown: "the last decision was too short a while ago",
 	refusedMaximum:  "more is needed than the pool may have",
 	refusedBudget:   "the roles of the pool have as many replicas as its budget allows",
-	refusedNotOurs:  "the replicas that could go were not started by the actuator",
+	refusedNotOurs:  "the replicas that could go were not started by the actuator, or something else sets their number",
 	refusedActuator: "the actuator fails, so nothing could be carried out",
 	refusedCommit:   "the commit failed, or its outcome is unknown",
 	refusedConfig:   "the routers differ in how the pool is configured",
@@ -54,8 +52,6 @@ func Guard(o *Observation, p *Plan, lim *Limits) string {
 	switch {
 	case o.Held:
 		return refusedHold
-	case o.Owner != "":
-		return refusedOwner
 	case o.Coverage < lim.MinCoverage:
 		return refusedCoverage
 	// One replica that is not read is no zero load: enough to add by, not to remove.
@@ -95,7 +91,7 @@ func patience(o *Observation) time.Duration {
 
 // refusals are the reasons in the order in which they are documented.
 var refusals = []string{
-	refusedHold, refusedOwner, refusedCoverage, refusedReadings, refusedOpen, refusedPending, refusedSkewed, refusedSpike,
+	refusedHold, refusedCoverage, refusedReadings, refusedOpen, refusedPending, refusedSkewed, refusedSpike,
 	refusedCooldown, refusedMaximum, refusedBudget, refusedNotOurs, refusedActuator, refusedCommit, refusedConfig,
 }
 
@@ -106,7 +102,7 @@ func Refusals() []string { return slices.Clone(refusals) }
 // those that pass by themselves or are a bound's.
 func Lasting(refusal string) string {
 	switch refusal {
-	case refusedCoverage, refusedReadings, refusedOwner, refusedActuator:
+	case refusedCoverage, refusedReadings, refusedActuator:
 		return sentences[refusal]
 	}
 	return ""

@@ -51,10 +51,9 @@ type Observation struct {
 	Readings float64 // share of replicas with a recent reading; 1 without replicas
 	Skew     float64 // 0: unknown
 
-	Held       bool   // by an operator
-	Owner      string // who else sets the number of replicas; empty: nobody
-	Open       bool   // the last decision is still being carried out
-	OpenUp     bool   // and it was upwards
+	Held       bool // by an operator
+	Open       bool // the last decision is still being carried out
+	OpenUp     bool // and it was upwards
 	LastAge    time.Duration
 	Decided    bool // there was a decision before; LastAge is its age
 	Last       Past // what that one was

@@ -112,7 +112,6 @@ func (l *Loop) attend(ctx context.Context, k state.TargetKey, now time.Time) *tu
 
 // remember adds what takes a leader's memory, and what the actuator says.
 func (o *Observation) remember(m *memory, a *state.Actual, lim *Limits, now time.Time) {
-	o.Owner = a.Owner
 	if a.DryRun {
 		o.Pending = 0 // nothing will ever come
 		o.Removable = o.Target

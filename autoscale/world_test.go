@@ -83,7 +83,6 @@ type fake struct {
 	w         *world
 	prefix    string
 	role      state.Role
-	owner     string
 	epoch     uint64
 	decision  uint64
 	instances []*instance
@@ -229,7 +228,7 @@ func (w *world) edit(c state.Command) error {
 }
 
 func (a *fake) actual() (x state.Actual) {
-	x.Prefix, x.Owner = a.prefix, a.owner
+	x.Prefix = a.prefix
 	if a.discovered {
 		x.Prefix, x.Discovered, x.Asked, x.Note = "", true, a.asked, a.note
 	}

@@ -34,9 +34,6 @@ type Actual struct {
 	// Prefix begins the ids of all replicas of this actuator's own, those that are
 	// gone included, and of no others. Empty: there never are any.
 	Prefix string
-	// Owner names, for people, who else sets the number of replicas, such as a
-	// HorizontalPodAutoscaler; empty: nobody. Such a target is left alone.
-	Owner string
 	// DryRun says that nothing is ever started or stopped: the wish was recorded.
 	DryRun bool
 	// Discovered says that discovery lists the replicas, under the same ids: the facts

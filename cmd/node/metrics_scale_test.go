@@ -17,14 +17,13 @@ var scaleTail = strings.ReplaceAll(`
 | reason | meaning |
 |---|---|
 | ~hold~ | an operator set the target: ~hearsay scale POOL --release~ |
-| ~owner~ | something else sets the number of replicas, such as a HorizontalPodAutoscaler |
 | ~coverage~ | too few of the live routers have been heard of lately |
 | ~readings~ | too few replicas were read lately; for a step down, not all of them |
 | ~open~, ~pending~, ~cooldown~ | the last decision is being carried out, its replicas do not serve yet, or it was a short while ago |
 | ~skewed~ | the load is uneven, which more replicas do not help |
 | ~spike~ | a burst that the replicas work off before a new one would serve |
 | ~maximum~, ~budget~ | more is needed than ~scale.max~ or ~scale.budget~ allow |
-| ~not_ours~ | the replicas that could go are the file's or an operator's |
+| ~not_ours~ | the replicas that could go are the file's or an operator's; or something else sets their number, such as a HorizontalPodAutoscaler |
 | ~actuator~, ~commit~ | what is decided could not be carried out, or not be committed |
 | ~config~ | the routers differ in how the pool is configured |
 

@@ -33,7 +33,7 @@ func build(ctx context.Context, module, dir string) error {
 	if err != nil {
 		return err
 	}
-	if !strings.Contains(string(mod), "k8s.io/kubernetes "+version+"\n") {
+	if !strings.Contains(strings.ReplaceAll(string(mod), " // indirect", "")+"\n", "k8s.io/kubernetes "+version+"\n") {
 		return fmt.Errorf("%s asks for another Kubernetes than %s", module, version)
 	}
 	of := fmt.Sprintf("%x\n", sha256.Sum256(mod))
