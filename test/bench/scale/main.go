@@ -62,6 +62,9 @@ func run(o *options, w, progress io.Writer) error {
 	}
 	s.show(w)
 	if o.images != "" {
+		if err := os.MkdirAll(o.images, 0o755); err != nil {
+			return err
+		}
 		if err := s.plot(o.images); err != nil {
 			return err
 		}
