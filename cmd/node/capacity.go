@@ -21,22 +21,25 @@ func (n *Node) learned(id state.ReplicaID) (c autoscale.Capacity, ok bool) {
 	}
 	pool := v.PoolNamed(r.Pool)
 	p := n.cal.Params(r.Slot, r.Pool)
-	if pool == nil || p.Samples < leastSamples {
+	if pool == nil {
 		return c, false
 	}
 	limit := v.Weights.Of(id).Concurrency
 	if n := pool.Spec.MaxAt(r); n > 0 && (limit <= 0 || float64(n) < limit) {
 		limit = float64(n)
 	}
-	return capacityOf(&p, &pool.Spec, r.Role, limit), true
+	return CapacityOf(&p, &pool.Spec, r.Role, limit)
 }
 
-// capacityOf is what a replica with those parameters carries: as many streams as keep
+// CapacityOf is what a replica with those parameters carries, if they rest on enough: as many streams as keep
 // the objective for the time between tokens, but no more than limit, which it may have or
 // was seen to run at a time (0: unknown); and what it prefills if it decodes little. Who
 // does both does less of each, which autoscale reckons with: a step of B streams and n
 // prompt tokens takes ITL + B*ITLPerStream + n/Rate.
-func capacityOf(p *routing.Params, spec *state.PoolSpec, role state.Role, limit float64) (c autoscale.Capacity) {
+func CapacityOf(p *routing.Params, spec *state.PoolSpec, role state.Role, limit float64) (c autoscale.Capacity, ok bool) {
+	if p.Samples < leastSamples {
+		return c, false
+	}
 	itl, ttft := spec.SLOITL, spec.SLOTTFT
 	if itl <= 0 {
 		itl = 100 * time.Millisecond
@@ -64,7 +67,7 @@ func capacityOf(p *routing.Params, spec *state.PoolSpec, role state.Role, limit 
 		c.Requests = streams
 		c.OutputRate = 1000 * streams / p.ITLAt(streams)
 	}
-	return c
+	return c, true
 }
 
 // leastPrefill is the share of its rate that a replica is taken to prefill with at least.

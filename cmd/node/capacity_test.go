@@ -20,7 +20,10 @@ func TestWhatAReplicaCarriesByHand(t *testing.T) {
 		if change != nil {
 			change(&q, &s)
 		}
-		got := capacityOf(&q, &s, role, limit)
+		got, ok := CapacityOf(&q, &s, role, limit)
+		if !ok {
+			t.Errorf("%s: not known", name)
+		}
 		for i, d := range []float64{
 			got.Requests - want.Requests, got.PrefillTokens - want.PrefillTokens, got.PrefillRate - want.PrefillRate, got.OutputRate - want.OutputRate, got.KVTokens,
 		} {
@@ -40,4 +43,8 @@ func TestWhatAReplicaCarriesByHand(t *testing.T) {
 		autoscale.Capacity{Requests: 1024, PrefillRate: 6000, PrefillTokens: 6000, OutputRate: 51200})
 	f("no objectives: 2 s and 100 ms", state.RoleBoth, 0, func(_ *routing.Params, s *state.PoolSpec) { s.SLOTTFT, s.SLOITL = 0, 0 },
 		autoscale.Capacity{Requests: 161, PrefillRate: 8000, PrefillTokens: 16000, OutputRate: 1610})
+	p.Samples = leastSamples - 1
+	if c, ok := CapacityOf(&p, &state.PoolSpec{}, state.RoleBoth, 0); ok {
+		t.Errorf("by %v samples: %+v", p.Samples, c)
+	}
 }

@@ -4,13 +4,10 @@ import (
 	"time"
 
 	"github.com/hearsay-llm/hearsay/autoscale"
+	"github.com/hearsay-llm/hearsay/cmd/node"
 	"github.com/hearsay-llm/hearsay/routing"
 	"github.com/hearsay-llm/hearsay/state"
 )
-
-// leastSamples is cmd/node's: what a replica's figures rest on before the loop goes by
-// them.
-const leastSamples = 20
 
 // prompts are lengths of requests that samples are taken of, in turn, tokens.
 var prompts = []int{200, 700, 1100, 450, 1900, 900, 2800}
@@ -35,25 +32,15 @@ func (h *hearsay) observe(p *pool) {
 	}
 }
 
-// learned is what that makes of a replica's capacity: cmd/node's rule.
+// learned is what that makes of a replica's capacity.
 func (h *hearsay) learned(id state.ReplicaID) (c autoscale.Capacity, ok bool) {
-	r := h.store.View().Replica(id)
+	v := h.store.View()
+	r := v.Replica(id)
 	if r == nil {
 		return c, false
 	}
 	p := h.cal.Params(r.Slot, poolName)
-	if p.Samples < leastSamples {
-		return c, false
-	}
-	streams := float64(mostSeqs)
-	if p.ITLPerStream > 0 {
-		streams = min(streams, 1+(1000*sloTPOT-p.ITL)/p.ITLPerStream)
-	}
-	c.Requests = max(1, streams)
-	c.PrefillRate = p.RateAt(0) * max(0.3, 1-p.ITL/(1000*sloTPOT))
-	c.PrefillTokens = c.PrefillRate * sloTTFT
-	c.OutputRate = 1000 * c.Requests / p.ITLAt(c.Requests)
-	return c, true
+	return node.CapacityOf(&p, &v.PoolNamed(poolName).Spec, state.RoleBoth, mostSeqs)
 }
 
 // traffic is what one router has counted since it started: a third.
