@@ -80,8 +80,8 @@ const (
 	// started for it. Bursts that have lasted for long last on for about as long; those
 	// that are younger than a quarter of a start are mostly over before it would help.
 	spikeShare = 0.25
-	// spikeMost bounds that: two plans. A slow start is a reason to begin early, too.
-	spikeMost = 30 * time.Second
+	// spikeMost bounds that: one plan. A slow start is a reason to begin early, too.
+	spikeMost = 15 * time.Second
 )
 
 // patience is how old an overload must be.

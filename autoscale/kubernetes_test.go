@@ -185,8 +185,9 @@ func TestC42KubernetesPodsThatStayPending(t *testing.T) {
 		w.wait(10*time.Second, "found", func() bool { return len(poolOf(w.View(), "chat").Replicas) == 2 })
 		first := w.s.Pods()
 		w.starts = 0
-		w.spread(60)
+		w.spread(30)
 		w.wait(time.Minute, "a decision", func() bool { return w.target() == 4 })
+		w.spread(60)
 		w.wait(10*time.Second, "two more", func() bool { return len(w.s.Pods()) == 4 })
 		for _, p := range w.s.Pods() {
 			if !p.Ready {

@@ -58,7 +58,7 @@ func overloaded(o *Observation, lim *Limits) bool {
 }
 
 // Propose is the plan for one target: a pure function of its arguments. Upwards goes at
-// once, by at most StepUp or twofold; downwards by one, after a calm window.
+// once, by at most StepUp or to three times as many; downwards by one, after a calm window.
 func Propose(o *Observation, lim *Limits) Plan {
 	n := needOf(o, lim.Utilisation)
 	p := Plan{From: o.Target, To: o.Target, Needed: needed(n)}
@@ -77,7 +77,7 @@ func Propose(o *Observation, lim *Limits) Plan {
 		p.To, p.Reason = 1, reasonWake
 		p.Text = fmt.Sprintf("%s to an empty pool", wakers(o))
 	case p.Needed > o.Target:
-		p.To, p.Reason = min(p.Needed, o.Target+max(lim.StepUp, o.Target), o.Max), reasonLoad
+		p.To, p.Reason = min(p.Needed, o.Target+max(lim.StepUp, 2*o.Target), o.Max), reasonLoad
 		p.Text = explain(o, n, lim)
 		if p.To == o.Target {
 			p.Reason, p.Refusal = "", refusedMaximum

@@ -99,7 +99,7 @@ func TestPlanKeepsItsLimits(t *testing.T) {
 			t.Fatal("an unscaled target changed")
 		case p.To != p.From && p.Reason == "":
 			t.Fatal("a change without a reason")
-		case up > max(testLimits.StepUp, o.Target) && p.Reason != reasonMinimum:
+		case up > max(testLimits.StepUp, 2*o.Target) && p.Reason != reasonMinimum:
 			t.Fatalf("a step of %d", up)
 		case down > 1:
 			t.Fatalf("a step of -%d", down)
