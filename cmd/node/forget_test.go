@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -68,12 +69,15 @@ func TestLeaderForgetsDrains(t *testing.T) {
 		facts.Index, facts.Draining[podA] = 1, state.Drain{Index: 1}
 		n.store.SetFacts(facts)
 		ctx, cancel := context.WithCancel(t.Context())
-		var applied []state.Command
-		fails := true
+		var mu sync.Mutex
+		var applied []state.Command // guarded by mu
+		fails := true               // guarded by mu
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
 			n.forgetDrains(ctx, 7, func(_ context.Context, c state.Command) error {
+				mu.Lock()
+				defer mu.Unlock()
 				if applied = append(applied, c); fails {
 					return errors.New("no leader")
 				}
@@ -81,17 +85,21 @@ func TestLeaderForgetsDrains(t *testing.T) {
 				return nil
 			})
 		}()
-		time.Sleep(goneGrace - time.Second)
-		synctest.Wait()
-		if len(applied) != 0 {
-			t.Errorf("%+v", applied)
+		after := func(d time.Duration) []state.Command {
+			time.Sleep(d)
+			synctest.Wait()
+			mu.Lock()
+			defer mu.Unlock()
+			return slices.Clone(applied)
 		}
-		time.Sleep(2 * goneEvery)
-		synctest.Wait()
-		tries := len(applied)
+		if list := after(goneGrace - time.Second); len(list) != 0 {
+			t.Errorf("%+v", list)
+		}
+		tries := len(after(2 * goneEvery))
+		mu.Lock()
 		fails = false
-		time.Sleep(time.Hour)
-		synctest.Wait()
+		mu.Unlock()
+		applied := after(time.Hour)
 		if tries == 0 || len(applied) != tries+1 || applied[tries].Kind != state.CommandUndrain || applied[tries].Of != podA || applied[tries].Epoch != 7 {
 			t.Errorf("%d tries, then %+v", tries, applied)
 		}
