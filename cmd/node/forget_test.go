@@ -99,9 +99,9 @@ func TestLeaderForgetsDrains(t *testing.T) {
 		mu.Lock()
 		fails = false
 		mu.Unlock()
-		applied := after(time.Hour)
-		if tries == 0 || len(applied) != tries+1 || applied[tries].Kind != state.CommandUndrain || applied[tries].Of != podA || applied[tries].Epoch != 7 {
-			t.Errorf("%d tries, then %+v", tries, applied)
+		all := after(time.Hour)
+		if tries == 0 || len(all) != tries+1 || all[tries].Kind != state.CommandUndrain || all[tries].Of != podA || all[tries].Epoch != 7 {
+			t.Errorf("%d tries, then %+v", tries, all)
 		}
 		cancel()
 		<-done
