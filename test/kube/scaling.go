@@ -124,18 +124,22 @@ func (t *trial) scaleDown(ctx context.Context) (string, error) {
 	if err := target(ctx, t.cluster.Routers[2], 3); err != nil {
 		return "", err
 	}
+	drained, err := t.drained(ctx, 2)
+	if err != nil {
+		return "", err
+	}
 	for _, a := range streams {
 		if err := a.rest(); err != nil {
 			return "", err
 		}
 	}
-	d, after, err := t.reached(ctx, t.cluster.Routers[2], 3)
+	_, after, err := t.reached(ctx, t.cluster.Routers[2], 3)
 	if err != nil {
 		return "", err
 	}
 	gone := missing(before, after)
-	if slices.Sort(d.Victims); !slices.Equal(gone, d.Victims) {
-		return "", fmt.Errorf("%q went, %q were named", gone, d.Victims)
+	if !slices.Equal(gone, drained) {
+		return "", fmt.Errorf("%q went, %q were drained", gone, drained)
 	}
 	now, err := t.patched()
 	if err != nil {
@@ -144,7 +148,31 @@ func (t *trial) scaleDown(ctx context.Context) (string, error) {
 	if cost := uids(before, now[len(patched):]); !slices.Equal(cost, gone) {
 		return "", fmt.Errorf("%q got a cost, %q went", cost, gone)
 	}
-	return fmt.Sprintf("the %d named by pod-deletion-cost went, %d streams whole", len(gone), len(streams)), nil
+	return fmt.Sprintf("the %d drained and named by pod-deletion-cost went, %d streams whole", len(gone), len(streams)), nil
+}
+
+// drained waits until all routers drain the same n replicas for a step down, and says
+// which, in order.
+func (t *trial) drained(ctx context.Context, n int) (ids []string, err error) {
+	_, err = until(ctx, scaledWithin, fmt.Sprintf("all routers drain %d replicas", n), func() (bool, string) {
+		for i, r := range t.cluster.Routers {
+			list, err := replicas(ctx, r, scaled)
+			var own []string
+			for _, x := range list {
+				if x.State == "draining" && strings.Contains(x.Reason, "scale down") {
+					own = append(own, x.ID)
+				}
+			}
+			if slices.Sort(own); i == 0 {
+				ids = own
+			}
+			if err != nil || len(own) != n || !slices.Equal(own, ids) {
+				return false, fmt.Sprintf("%s: %s %v", r.Name, said(list), err)
+			}
+		}
+		return true, ""
+	})
+	return ids, err
 }
 
 // patched are the names of Pods that routers have written to.
@@ -274,10 +302,19 @@ func (t *trial) autoscaled(ctx context.Context) (string, error) {
 	if err := t.plane.admin.apply(ctx, path, hpa); err != nil {
 		return "", err
 	}
-	said := target(ctx, t.cluster.Routers[0], before+1)
-	if _, err := until(ctx, scaledWithin, "it is refused", func() (bool, string) {
-		return strings.Contains(t.logs(), "HorizontalPodAutoscaler other"), ""
-	}); err != nil {
+	if err := target(ctx, t.cluster.Routers[0], before+1); err != nil {
+		return "", err
+	}
+	refused := ""
+	took, err := until(ctx, scaledWithin, "the decision fails and says whose the Deployment is", func() (bool, string) {
+		list, err := decisions(ctx, t.cluster.Routers[0])
+		if err != nil || len(list) == 0 || list[0].To != before+1 {
+			return false, fmt.Sprint("no decision ", err)
+		}
+		refused = list[0].Detail
+		return list[0].Outcome == "failed" && strings.Contains(refused, "HorizontalPodAutoscaler other"), fmt.Sprintf("%+v", list[0])
+	})
+	if err != nil {
 		return "", err
 	}
 	if n, err := t.replicasAsked(ctx); err != nil || n != before {
@@ -287,5 +324,5 @@ func (t *trial) autoscaled(ctx context.Context) (string, error) {
 		return "", err
 	}
 	_, _, err = t.step(ctx, t.cluster.Routers[0], before+2)
-	return fmt.Sprintf("refused (%v) until the autoscaler is gone", said), err
+	return fmt.Sprintf("refused after %.1f s, until the autoscaler is gone: %s", took.Seconds(), refused), err
 }
