@@ -251,33 +251,47 @@ func (t *trial) logs() string {
 	return b.String()
 }
 
-// churn makes the Deployment's version change while the leader reads and writes.
+// noise is how often somebody writes to the Deployment: far more than its controller does.
+const noise = 50 * time.Millisecond
+
+// churn makes the Deployment's version change while the leader reads and writes, until
+// the step is over.
 func (t *trial) churn(ctx context.Context) (string, error) {
-	noise, stop := context.WithTimeout(ctx, 5*time.Second)
+	before, err := t.conflicts()
+	if err != nil {
+		return "", err
+	}
+	noisy, stop := context.WithCancel(ctx)
 	defer stop()
-	writes := make(chan int)
+	writes := make(chan int, 1)
 	go func() {
 		n := 0
-		for noise.Err() == nil {
-			n++
-			_ = t.plane.admin.merge(noise, deployments+scaled, fmt.Sprintf(`{"metadata":{"annotations":{"e2e/noise":"%d"}}}`, n))
+		for tick(noisy, noise) {
+			if t.plane.admin.merge(noisy, deployments+scaled, fmt.Sprintf(`{"metadata":{"annotations":{"e2e/noise":"%d"}}}`, n)) == nil {
+				n++
+			}
 		}
 		writes <- n
 	}()
-	_, _, err := t.step(ctx, t.cluster.Routers[0], 4)
+	_, _, err = t.step(ctx, t.cluster.Routers[0], 4)
 	stop()
 	n := <-writes
 	if err != nil {
 		return "", err
 	}
+	after, err := t.conflicts()
+	return fmt.Sprintf("%d writes, %d of the leader's refused as conflicts, target reached meanwhile", n, after-before), err
+}
+
+// conflicts counts the routers' writes that the API server refused as such.
+func (t *trial) conflicts() (n int, err error) {
 	all, err := audit(t.plane.secrets.path("audit.log"))
-	conflicts := 0
 	for _, a := range all {
 		if a.Response.Code == http.StatusConflict {
-			conflicts++
+			n++
 		}
 	}
-	return fmt.Sprintf("%d writes, %d of the leader's refused as conflicts, target reached", n, conflicts), err
+	return n, err
 }
 
 // hpa is an autoscaler of the Deployment.
