@@ -17,6 +17,7 @@ const (
 	seenWithin    = 1 * time.Second // a change at the API server
 	cutWithin     = 5 * time.Second // a change, when the watch was cut
 	retriedWithin = 30 * time.Second
+	slowStart     = 10 * time.Second // a new replica has less than its share
 	slack         = 2 * time.Second
 )
 
@@ -131,7 +132,7 @@ func (t *trial) newPod(ctx context.Context) (string, error) {
 	}
 	begin := time.Now()
 	for _, r := range t.cluster.Routers {
-		if _, err := until(ctx, seenWithin+slack, r.Name+" sends to "+p.Metadata.Name, func() (bool, string) {
+		if _, err := until(ctx, slowStart+slack, r.Name+" sends to "+p.Metadata.Name, func() (bool, string) {
 			by, err := burst(ctx, r.API, "chat", 9)
 			return by[p.Metadata.UID] > 0, fmt.Sprint(by, err)
 		}); err != nil {
