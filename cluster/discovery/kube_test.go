@@ -189,6 +189,25 @@ func TestServerIsAway(t *testing.T) {
 	})
 }
 
+// A server that is back is known to be so when it takes the watch, though nothing
+// happens that it could tell of.
+func TestServerIsBackAndSilent(t *testing.T) {
+	inKube(t, byLabel, func(t *testing.T, s *apiServer, k *kubeRig) {
+		s.put("pods", "a", pod("a", "ua", "10.0.0.1", true))
+		k.after(soon, "ua")
+		s.set(func(s *apiServer) { s.refuse = http.StatusInternalServerError })
+		s.cutWatches()
+		k.after(10*time.Second, "ua")
+		k.problem(0, "answers 500")
+		s.set(func(s *apiServer) { s.refuse = 0 })
+		k.after(31*time.Second, "ua")
+		k.problem(0, "")
+		if n := s.count("limit="); n != 1 {
+			t.Errorf("%d lists", n)
+		}
+	})
+}
+
 func TestPagesOfAList(t *testing.T) {
 	inKube(t, byLabel, func(t *testing.T, s *apiServer, k *kubeRig) {
 		s.set(func(s *apiServer) { s.page = 2 })

@@ -91,12 +91,13 @@ type follower struct {
 	access  *kube.Access
 	path    string
 	query   url.Values
-	changed func(objects map[string]kubeObject) // after each list, event and bookmark; not kept
+	changed func(objects map[string]kubeObject) // after each list, event and bookmark, and a watch that begins after a failure; not kept
 	failed  func(error)
 
 	objects map[string]kubeObject // by name
 	version string                // to watch from; empty: list first
 	listed  time.Time
+	failing bool // failed was called since changed was
 }
 
 // run follows until ctx ends.
@@ -118,15 +119,25 @@ func (f *follower) run(ctx context.Context) {
 			if !fresh {
 				continue // usual after a while
 			}
-			f.failed(err)
+			f.fail(err)
 		case err != nil:
-			f.failed(err)
+			f.fail(err)
 		default: // some proxies end watches at once
 			pause = min(delay, retryEnded)
 		}
 		wait(ctx, time.Duration((.5+rand.Float64()/2)*float64(pause)))
 		delay = min(2*delay, retryMost)
 	}
+}
+
+func (f *follower) fail(err error) {
+	f.failing = true
+	f.failed(err)
+}
+
+func (f *follower) tell() {
+	f.failing = false
+	f.changed(f.objects)
 }
 
 // turn lists if it must, and watches once. It is good when the watch has lasted.
@@ -136,7 +147,7 @@ func (f *follower) turn(ctx context.Context) (good bool, err error) {
 			f.version = ""
 			return false, err
 		}
-		f.changed(f.objects)
+		f.tell()
 	}
 	begun := time.Now()
 	events, err := f.watch(ctx)
@@ -210,6 +221,9 @@ func (f *follower) watch(ctx context.Context) (events int, err error) {
 		return 0, err
 	}
 	defer func() { _ = body.Close() }()
+	if f.failing { // the server is back, and nothing need happen for minutes
+		f.tell()
+	}
 	lines := bufio.NewScanner(body)
 	lines.Buffer(nil, maxEvent)
 	lines.Split(wholeLines)
@@ -218,7 +232,7 @@ func (f *follower) watch(ctx context.Context) (events int, err error) {
 			return events, err
 		}
 		events++
-		f.changed(f.objects)
+		f.tell()
 	}
 	if errors.Is(lines.Err(), bufio.ErrTooLong) {
 		f.version = "" // it would come again

@@ -17,6 +17,7 @@ const (
 	seenWithin    = 1 * time.Second // a change at the API server
 	cutWithin     = 5 * time.Second // a change, when the watch was cut
 	retriedWithin = 30 * time.Second
+	slowStart     = 10 * time.Second // a new replica has less than its share
 	slack         = 2 * time.Second
 )
 
@@ -50,7 +51,7 @@ func (t *trial) versions(ctx context.Context) (string, error) {
 }
 
 func (t *trial) withoutRights(ctx context.Context) (string, error) {
-	return t.warned(ctx, 10*time.Second, false, "403", "needs", "watch")
+	return t.warned(ctx, 10*time.Second, false, "403", "needs list on pods in namespace "+namespace)
 }
 
 // found gives the account its rights and makes the Pods.
@@ -122,19 +123,23 @@ func (t *trial) newPod(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	if _, err := t.is(ctx, seenWithin+slack, "it takes requests", "chat", p.Metadata.UID, takes); err != nil {
+		return "", err
+	}
+	took := time.Since(t.node.readySince(p.Metadata.UID))
+	if took > seenWithin+slack {
+		return "", fmt.Errorf("it took %v", took)
+	}
+	begin := time.Now()
 	for _, r := range t.cluster.Routers {
-		if _, err := until(ctx, seenWithin+slack, r.Name+" sends to "+p.Metadata.Name, func() (bool, string) {
+		if _, err := until(ctx, slowStart+slack, r.Name+" sends to "+p.Metadata.Name, func() (bool, string) {
 			by, err := burst(ctx, r.API, "chat", 9)
 			return by[p.Metadata.UID] > 0, fmt.Sprint(by, err)
 		}); err != nil {
 			return "", err
 		}
 	}
-	took := time.Since(t.node.readySince(p.Metadata.UID))
-	if took > seenWithin+slack {
-		return "", fmt.Errorf("it took %v", took)
-	}
-	return fmt.Sprintf("%.2f s after it was ready", took.Seconds()), nil
+	return fmt.Sprintf("known %.2f s after it was ready, all have sent requests %.2f s later", took.Seconds(), time.Since(begin).Seconds()), nil
 }
 
 // is waits until all routers see one replica so.
@@ -223,7 +228,8 @@ func (t *trial) deleted(ctx context.Context) (string, error) {
 	return fmt.Sprintf("drains after %.2f s, %d streams whole, its successor is another replica, removed %.1f s after that took over", took.Seconds(), len(streams), left.Seconds()), err
 }
 
-// streamAt opens a stream of some 4 s that a replica answers.
+// streamAt opens a stream of some 4 s that a replica answers. Those that others answer
+// run until it is found, so that the router sends elsewhere.
 func (t *trial) streamAt(ctx context.Context, api, pool, uid string) (*answer, error) {
 	for i := range 60 {
 		a, err := open(ctx, api, pool, fmt.Sprintf("%d %d", time.Now().UnixNano(), i)+strings.Repeat(" a long way", 100), 600)
@@ -233,7 +239,7 @@ func (t *trial) streamAt(ctx context.Context, api, pool, uid string) (*answer, e
 		if a.replica == uid {
 			return a, nil
 		}
-		_ = a.body.Close()
+		defer func() { _ = a.body.Close() }()
 	}
 	return nil, fmt.Errorf("%s sends nothing to %s", api, uid)
 }

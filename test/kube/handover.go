@@ -36,6 +36,15 @@ func (t *trial) without(r *harness.Proc) []*harness.Proc {
 	return slices.DeleteFunc(slices.Clone(t.cluster.Routers), func(x *harness.Proc) bool { return x == r })
 }
 
+// decided waits until a router knows of a decision for so many replicas.
+func decided(ctx context.Context, r *harness.Proc, to int) error {
+	_, err := until(ctx, 15*time.Second, "the decision is known", func() (bool, string) {
+		list, err := decisions(ctx, r)
+		return err == nil && len(list) > 0 && list[0].To == to, fmt.Sprint(err)
+	})
+	return err
+}
+
 // leaderKilled kills the leader when a step is decided and not done.
 func (t *trial) leaderKilled(ctx context.Context) (string, error) {
 	leader, err := t.leader(ctx, t.cluster.Routers)
@@ -46,10 +55,7 @@ func (t *trial) leaderKilled(ctx context.Context) (string, error) {
 	if err := target(ctx, others[0], 3); err != nil {
 		return "", err
 	}
-	if _, err := until(ctx, 15*time.Second, "the decision is known", func() (bool, string) {
-		list, err := decisions(ctx, others[0])
-		return err == nil && len(list) > 0 && list[0].To == 3, fmt.Sprint(err)
-	}); err != nil {
+	if err := decided(ctx, others[0], 3); err != nil {
 		return "", err
 	}
 	leader.Kill()
@@ -74,15 +80,24 @@ func (t *trial) again(ctx context.Context, r *harness.Proc) {
 	}
 }
 
-// leaderPaused stops the leader's process in the middle of a step, lets its successor
-// take another one, and lets it go on.
+// leaderPaused stops the leader's process in the middle of a step, which it can't take
+// for want of an API server, lets its successor take another one, and lets it go on.
 func (t *trial) leaderPaused(ctx context.Context) (string, error) {
 	old, err := t.leader(ctx, t.cluster.Routers)
 	if err != nil {
 		return "", err
 	}
 	others := t.without(old)
+	before, err := t.replicasAsked(ctx)
+	if err != nil {
+		return "", err
+	}
+	t.relay.cut()
+	defer t.relay.mend()
 	if err := target(ctx, others[0], 5); err != nil {
+		return "", err
+	}
+	if err := decided(ctx, others[0], 5); err != nil {
 		return "", err
 	}
 	if err := old.Signal(syscall.SIGSTOP); err != nil {
@@ -90,6 +105,10 @@ func (t *trial) leaderPaused(ctx context.Context) (string, error) {
 	}
 	resume := func() { _ = old.Signal(syscall.SIGCONT) }
 	defer resume()
+	t.relay.mend()
+	if n, err := t.replicasAsked(ctx); err != nil || n != before {
+		return "", fmt.Errorf("the step is over: %d replicas are asked for, %d before %w", n, before, err)
+	}
 	if _, err := t.leader(ctx, others); err != nil {
 		return "", err
 	}

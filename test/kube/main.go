@@ -118,23 +118,40 @@ type result struct {
 	took         time.Duration
 }
 
-// report prints a line for each check.
+// shown is how much of a result the table has, in characters.
+const shown = 100
+
+// report prints a line for each check, and below the table what was cut off in it.
 func report(results []result) error {
 	failed := 0
 	var rows [][]string
+	var whole strings.Builder
 	for _, r := range results {
 		text := strings.TrimSpace("ok " + r.detail)
 		if r.err != nil {
 			failed++
 			text = "FAILED: " + strings.Join(strings.Fields(r.err.Error()), " ")
-			text = text[:min(len(text), 600)]
+		}
+		if short := clip(text, shown); short != text {
+			fmt.Fprintf(&whole, "\n%s:\n  %s\n", r.name, clip(text, 4000))
+			text = short
 		}
 		rows = append(rows, []string{r.name, text, fmt.Sprintf("%.1f", r.took.Seconds())})
 	}
 	table.Print(os.Stdout, "Routers with Kubernetes "+version, 2, []string{"check", "result", "s"}, rows)
+	fmt.Print(whole.String())
 	if failed > 0 {
 		return fmt.Errorf("%d of %d checks failed", failed, len(results))
 	}
 	fmt.Printf("\nAll %d checks passed.\n", len(results))
 	return nil
+}
+
+// clip cuts a text to so many characters.
+func clip(text string, most int) string {
+	r := []rune(text)
+	if len(r) <= most {
+		return text
+	}
+	return string(r[:most-1]) + "…"
 }

@@ -54,9 +54,9 @@ apiVersion: rbac.authorization.k8s.io/v1
 kind: Role
 metadata: {name: ` + account + `}
 rules:
-- {apiGroups: [""], resources: [pods], verbs: [get, list, watch]}
-- {apiGroups: [discovery.k8s.io], resources: [endpointslices], verbs: [get, list, watch]}
-- {apiGroups: [inference.networking.k8s.io], resources: [inferencepools], verbs: [get, list, watch]}
+- {apiGroups: [""], resources: [pods], verbs: [list, watch]}
+- {apiGroups: [discovery.k8s.io], resources: [endpointslices], verbs: [list, watch]}
+- {apiGroups: [inference.networking.k8s.io], resources: [inferencepools], verbs: [list, watch]}
 `},
 	{rbac + "rolebindings/" + account, `
 apiVersion: rbac.authorization.k8s.io/v1

@@ -124,18 +124,22 @@ func (t *trial) scaleDown(ctx context.Context) (string, error) {
 	if err := target(ctx, t.cluster.Routers[2], 3); err != nil {
 		return "", err
 	}
+	drained, err := t.drained(ctx, 2)
+	if err != nil {
+		return "", err
+	}
 	for _, a := range streams {
 		if err := a.rest(); err != nil {
 			return "", err
 		}
 	}
-	d, after, err := t.reached(ctx, t.cluster.Routers[2], 3)
+	_, after, err := t.reached(ctx, t.cluster.Routers[2], 3)
 	if err != nil {
 		return "", err
 	}
 	gone := missing(before, after)
-	if slices.Sort(d.Victims); !slices.Equal(gone, d.Victims) {
-		return "", fmt.Errorf("%q went, %q were named", gone, d.Victims)
+	if !slices.Equal(gone, drained) {
+		return "", fmt.Errorf("%q went, %q were drained", gone, drained)
 	}
 	now, err := t.patched()
 	if err != nil {
@@ -144,7 +148,31 @@ func (t *trial) scaleDown(ctx context.Context) (string, error) {
 	if cost := uids(before, now[len(patched):]); !slices.Equal(cost, gone) {
 		return "", fmt.Errorf("%q got a cost, %q went", cost, gone)
 	}
-	return fmt.Sprintf("the %d named by pod-deletion-cost went, %d streams whole", len(gone), len(streams)), nil
+	return fmt.Sprintf("the %d drained and named by pod-deletion-cost went, %d streams whole", len(gone), len(streams)), nil
+}
+
+// drained waits until all routers drain the same n replicas for a step down, and says
+// which, in order.
+func (t *trial) drained(ctx context.Context, n int) (ids []string, err error) {
+	_, err = until(ctx, scaledWithin, fmt.Sprintf("all routers drain %d replicas", n), func() (bool, string) {
+		for i, r := range t.cluster.Routers {
+			list, err := replicas(ctx, r, scaled)
+			var own []string
+			for _, x := range list {
+				if x.State == "draining" && strings.Contains(x.Reason, "scale down") {
+					own = append(own, x.ID)
+				}
+			}
+			if slices.Sort(own); i == 0 {
+				ids = own
+			}
+			if err != nil || len(own) != n || !slices.Equal(own, ids) {
+				return false, fmt.Sprintf("%s: %s %v", r.Name, said(list), err)
+			}
+		}
+		return true, ""
+	})
+	return ids, err
 }
 
 // patched are the names of Pods that routers have written to.
@@ -223,33 +251,47 @@ func (t *trial) logs() string {
 	return b.String()
 }
 
-// churn makes the Deployment's version change while the leader reads and writes.
+// noise is how often somebody writes to the Deployment: far more than its controller does.
+const noise = 50 * time.Millisecond
+
+// churn makes the Deployment's version change while the leader reads and writes, until
+// the step is over.
 func (t *trial) churn(ctx context.Context) (string, error) {
-	noise, stop := context.WithTimeout(ctx, 5*time.Second)
+	before, err := t.conflicts()
+	if err != nil {
+		return "", err
+	}
+	noisy, stop := context.WithCancel(ctx)
 	defer stop()
-	writes := make(chan int)
+	writes := make(chan int, 1)
 	go func() {
 		n := 0
-		for noise.Err() == nil {
-			n++
-			_ = t.plane.admin.merge(noise, deployments+scaled, fmt.Sprintf(`{"metadata":{"annotations":{"e2e/noise":"%d"}}}`, n))
+		for tick(noisy, noise) {
+			if t.plane.admin.merge(noisy, deployments+scaled, fmt.Sprintf(`{"metadata":{"annotations":{"e2e/noise":"%d"}}}`, n)) == nil {
+				n++
+			}
 		}
 		writes <- n
 	}()
-	_, _, err := t.step(ctx, t.cluster.Routers[0], 4)
+	_, _, err = t.step(ctx, t.cluster.Routers[0], 4)
 	stop()
 	n := <-writes
 	if err != nil {
 		return "", err
 	}
+	after, err := t.conflicts()
+	return fmt.Sprintf("%d writes, %d of the leader's refused as conflicts, target reached meanwhile", n, after-before), err
+}
+
+// conflicts counts the routers' writes that the API server refused as such.
+func (t *trial) conflicts() (n int, err error) {
 	all, err := audit(t.plane.secrets.path("audit.log"))
-	conflicts := 0
 	for _, a := range all {
 		if a.Response.Code == http.StatusConflict {
-			conflicts++
+			n++
 		}
 	}
-	return fmt.Sprintf("%d writes, %d of the leader's refused as conflicts, target reached", n, conflicts), err
+	return n, err
 }
 
 // hpa is an autoscaler of the Deployment.
@@ -274,10 +316,19 @@ func (t *trial) autoscaled(ctx context.Context) (string, error) {
 	if err := t.plane.admin.apply(ctx, path, hpa); err != nil {
 		return "", err
 	}
-	said := target(ctx, t.cluster.Routers[0], before+1)
-	if _, err := until(ctx, scaledWithin, "it is refused", func() (bool, string) {
-		return strings.Contains(t.logs(), "HorizontalPodAutoscaler other"), ""
-	}); err != nil {
+	if err := target(ctx, t.cluster.Routers[0], before+1); err != nil {
+		return "", err
+	}
+	refused := ""
+	took, err := until(ctx, scaledWithin, "the decision fails and says whose the Deployment is", func() (bool, string) {
+		list, err := decisions(ctx, t.cluster.Routers[0])
+		if err != nil || len(list) == 0 || list[0].To != before+1 {
+			return false, fmt.Sprint("no decision ", err)
+		}
+		refused = list[0].Detail
+		return list[0].Outcome == "failed" && strings.Contains(refused, "HorizontalPodAutoscaler other"), fmt.Sprintf("%+v", list[0])
+	})
+	if err != nil {
 		return "", err
 	}
 	if n, err := t.replicasAsked(ctx); err != nil || n != before {
@@ -287,5 +338,5 @@ func (t *trial) autoscaled(ctx context.Context) (string, error) {
 		return "", err
 	}
 	_, _, err = t.step(ctx, t.cluster.Routers[0], before+2)
-	return fmt.Sprintf("refused (%v) until the autoscaler is gone", said), err
+	return fmt.Sprintf("refused after %.1f s, until the autoscaler is gone: %s", took.Seconds(), refused), err
 }

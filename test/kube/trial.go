@@ -131,7 +131,11 @@ func (t *trial) try(ctx context.Context, only string) (out []result) {
 		r.took = time.Since(begin)
 		t.skipped = t.skipped || c.base && r.err != nil
 		out = append(out, r)
-		fmt.Fprintf(os.Stderr, "%5.1f s  %s\n", r.took.Seconds(), r.name)
+		word := "ok"
+		if r.err != nil {
+			word = "FAILED"
+		}
+		fmt.Fprintf(os.Stderr, "%5.1f s  %-6s  %s\n", r.took.Seconds(), word, r.name)
 	}
 	return out
 }
