@@ -22,6 +22,7 @@ type Report struct {
 	Plan    Plan
 	Refusal string // why the plan was not carried out; empty if it was, or asked for nothing
 	Problem string // of the last reconciling, or of replicas that do not come up, for people
+	Failing bool   // the last reconciling failed: Problem says why, and nothing can be carried out
 }
 
 // Loop scales the pools. Run and Step are for one goroutine at a time; Watch may run

@@ -106,7 +106,9 @@ func (l *Loop) attend(ctx context.Context, k state.TargetKey, now time.Time) *tu
 	if t.err != nil {
 		problem = t.err.Error()
 	}
-	l.note(k, func(r *Report) { r.Key, r.At, r.Seen, r.Problem = k, now, *t.seen, problem })
+	l.note(k, func(r *Report) {
+		r.Key, r.At, r.Seen, r.Problem, r.Failing = k, now, *t.seen, problem, t.err != nil
+	})
 	return t
 }
 

@@ -4,12 +4,14 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"time"
 
@@ -28,6 +30,7 @@ type book struct {
 	V         int `json:"v"`
 	fence     `json:"-"`
 	Fence     *fence    `json:"fence"`
+	Place     string    `json:"place,omitempty"` // tells this directory from others of the host, for good
 	Processes []*record `json:"processes"`
 	path      string
 	saved     []byte // what the file holds
@@ -79,6 +82,9 @@ func (p *Process) locked(ctx context.Context, f func(*book) error) (err error) {
 	b, err := readBook(filepath.Join(p.cfg.Dir, "processes.json"))
 	if err != nil {
 		return fmt.Errorf("read process records: %w", err)
+	}
+	if b.Place == "" && len(b.Processes) == 0 { // older records keep ids without one
+		b.Place = strings.ToLower(rand.Text()[:6])
 	}
 	err = f(b)
 	if errors.Is(err, state.ErrFenced) {

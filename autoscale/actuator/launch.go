@@ -131,3 +131,16 @@ func isGroupLeader(pid int) bool {
 	g, err := syscall.Getpgid(pid)
 	return err == nil && g == pid
 }
+
+// findMarked finds the process that was started with the marker in its
+// environment, 0 if there is none. Children of the engine inherit its environment: the
+// leader of the group is the engine.
+func findMarked(marker string) (int, error) {
+	list, err := marked(marker)
+	for _, pid := range list {
+		if isGroupLeader(pid) {
+			return pid, nil
+		}
+	}
+	return 0, err
+}

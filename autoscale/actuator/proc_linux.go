@@ -46,15 +46,15 @@ func parseStat(b []byte) (start string, alive bool) {
 	return string(f[19]), true
 }
 
-// findMarked finds the process that was started with the marker in its
-// environment, 0 if there is none.
-func findMarked(marker string) (int, error) {
+// marked lists the processes that have the marker in their environment: an engine and
+// what it started.
+func marked(marker string) (pids []int, err error) {
 	list, err := filepath.Glob("/proc/[0-9]*/environ")
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
 	if len(list) == 0 {
-		return 0, errors.New("no /proc")
+		return nil, errors.New("no /proc")
 	}
 	want := []byte(markerName + "=" + marker)
 	for _, p := range list {
@@ -67,12 +67,11 @@ func findMarked(marker string) (int, error) {
 				continue
 			}
 			pid, err := strconv.Atoi(filepath.Base(filepath.Dir(p)))
-			// Children of the engine inherit its environment: the leader of the
-			// group is the engine.
-			if err == nil && isGroupLeader(pid) && started(pid) != "" {
-				return pid, nil
+			if err == nil && started(pid) != "" {
+				pids = append(pids, pid)
 			}
+			break
 		}
 	}
-	return 0, nil
+	return pids, nil
 }

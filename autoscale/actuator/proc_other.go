@@ -21,8 +21,9 @@ func started(pid int) string {
 	return strings.TrimSpace(start)
 }
 
-// findMarked can't read another process's environment here. A start that was
-// interrupted between the process and its record therefore needs a person.
-func findMarked(string) (int, error) {
-	return 0, errors.New("processes can't be found by their environment on this system")
+// marked can't read another process's environment here. A start that was interrupted
+// between the process and its record therefore needs a person, and so does what an ended
+// engine leaves behind.
+func marked(string) ([]int, error) {
+	return nil, errors.New("processes can't be found by their environment on this system")
 }

@@ -89,7 +89,14 @@ func NewProcess(cfg ProcessConfig) (*Process, error) {
 	}, nil
 }
 
-func (p *Process) prefix() string { return "process:" + p.cfg.Host + ":" }
+// prefix begins the ids of a directory's replicas. What another directory has started is
+// as foreign here as another host's: it is on no list of this one, and yet runs.
+func (p *Process) prefix(b *book) string {
+	if b.Place == "" {
+		return "process:" + p.cfg.Host + ":"
+	}
+	return "process:" + p.cfg.Host + "." + b.Place + ":"
+}
 
 // List says what runs for a target.
 func (p *Process) List(ctx context.Context, k state.TargetKey) (state.Actual, error) {
@@ -185,12 +192,38 @@ func (p *Process) refresh(b *book, ready map[string]bool) {
 		if r.PID == 0 && r.Marker == "" {
 			continue // known to have ended
 		}
+		if p.leftBehind(r, now) {
+			continue
+		}
 		r.PID, r.Started, r.Marker = 0, "", ""
 		if r.StopAt.IsZero() {
 			p.noteEnd(r, now)
 		}
 	}
 	p.forget(b)
+}
+
+// leftBehind sees to what an ended process leaves: workers of an engine keep its
+// accelerators, and the next one would not find them free. Those of one that was asked to
+// end may take as long as it might; true: that time is not over.
+func (p *Process) leftBehind(r *record, now time.Time) bool {
+	if r.Marker == "" {
+		return false
+	}
+	pids, err := marked(r.Marker)
+	if err != nil || len(pids) == 0 {
+		return false
+	}
+	if now.Before(r.StopAt) {
+		return true
+	}
+	p.log.Warn().Str("replica", r.ID).Ints("pids", pids).Msg("process has ended and left others: killed")
+	for _, pid := range pids {
+		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil && !errors.Is(err, syscall.ESRCH) {
+			p.log.Warn().Err(err).Str("replica", r.ID).Int("pid", pid).Msg("process not signalled")
+		}
+	}
+	return false
 }
 
 // noteReady remembers that a process has served. Ends before a lasting one are forgotten.
@@ -285,7 +318,7 @@ func (p *Process) start(b *book, d *state.Desired) error {
 			return fmt.Errorf("start engine: there are %d processes already", maxProcesses)
 		}
 		b.Processes = append(b.Processes, &record{
-			ID:   p.prefix() + d.Target.Pool + "-" + string(d.Target.Role) + "-" + strings.ToLower(rand.Text()[:8]),
+			ID:   p.prefix(b) + d.Target.Pool + "-" + string(d.Target.Role) + "-" + strings.ToLower(rand.Text()[:8]),
 			Pool: d.Target.Pool, Role: d.Target.Role, Model: d.Pool.UpstreamName(),
 			Engine: cmp.Or(p.cfg.Engine, d.Pool.Engine), Epoch: d.Epoch, Decision: d.ID,
 		})
@@ -305,7 +338,7 @@ func (p *Process) start(b *book, d *state.Desired) error {
 }
 
 func (p *Process) actual(b *book, k state.TargetKey, ready map[string]bool) state.Actual {
-	a := state.Actual{Prefix: p.prefix()}
+	a := state.Actual{Prefix: p.prefix(b)}
 	for _, r := range b.Processes {
 		if !r.of(k) {
 			continue
@@ -333,11 +366,12 @@ func (p *Process) actual(b *book, k state.TargetKey, ready map[string]bool) stat
 }
 
 func (p *Process) logFile(r *record) string {
+	parts := strings.SplitN(r.ID, ":", 3) // process:host:name
 	name := strings.Map(func(c rune) rune {
 		if c == '/' || c == os.PathSeparator || c < ' ' {
 			return '_'
 		}
 		return c
-	}, strings.TrimPrefix(r.ID, p.prefix()))
+	}, parts[len(parts)-1])
 	return filepath.Join(p.cfg.Dir, name+".log")
 }

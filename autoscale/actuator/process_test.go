@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"strconv"
@@ -32,6 +33,12 @@ func engine(mode, port string) int {
 	if mode == "broken" {
 		fmt.Println("no such model")
 		return 3
+	}
+	if mode == "parent" { // of a worker that heeds no signal
+		signal.Ignore(syscall.SIGTERM) // which it inherits
+		if err := exec.Command("sleep", "600").Start(); err != nil {
+			return 5
+		}
 	}
 	if mode == "chatty" {
 		go func() {
@@ -78,11 +85,11 @@ func onMachine(t *testing.T) *machine {
 // have left.
 func (m *machine) clean() {
 	for _, r := range m.records() {
-		if r.alive() {
+		if r.PID != 0 { // its workers may outlive it
 			syscall.Kill(-r.PID, syscall.SIGKILL)
 			for range 500 {
 				reap(r.PID)
-				if !r.alive() {
+				if !r.alive() && len(workers(m.t, r.Marker)) == 0 {
 					break
 				}
 				pause()

@@ -87,7 +87,7 @@ func parseAnswer(text []byte) (*answer, error) {
 		return &a, nil
 	}
 	if err := json.Unmarshal(text, &a); err != nil {
-		return nil, err
+		return nil, unlike(err)
 	}
 	if a.Instances == nil {
 		return &a, nil
@@ -110,10 +110,30 @@ func parseAnswer(text []byte) (*answer, error) {
 	return &a, nil
 }
 
+// unlike says in words for people why a text is not the JSON that it should be.
+func unlike(err error) error {
+	var kind *json.UnmarshalTypeError
+	var syntax *json.SyntaxError
+	switch {
+	case errors.As(err, &kind) && kind.Field != "":
+		return fmt.Errorf("%s is a JSON %s, which it should not be", kind.Field, kind.Value)
+	case errors.As(err, &kind):
+		return fmt.Errorf("it is a JSON %s, not an object", kind.Value)
+	case errors.As(err, &syntax):
+		return fmt.Errorf("it is no JSON from byte %d on", syntax.Offset)
+	}
+	var date *time.ParseError
+	if errors.As(err, &date) {
+		return fmt.Errorf("since: %s is no time such as 2026-01-02T15:04:05Z", shorten(date.Value, 40))
+	}
+	return err
+}
+
 // actual is an answer as the autoscaler reads it. An instance whose URL may not be used
 // is there, and never ready.
 func (h *Webhook) actual(a *answer, k state.TargetKey) state.Actual {
 	out := state.Actual{Prefix: h.prefix()}
+	at := map[string]string{} // whose URL it is
 	for _, i := range *a.Instances {
 		x := state.Instance{
 			Replica: state.Replica{
@@ -125,6 +145,10 @@ func (h *Webhook) actual(a *answer, k state.TargetKey) state.Actual {
 			u, err := h.cfg.Replica(i.URL)
 			if x.Replica.URL = u; err != nil {
 				x.Ready, x.Problem = false, fmt.Sprintf("%s: its URL is not used: %v", i.ID, err)
+			} else if other := at[u]; other != "" && !x.Stopping {
+				x.Ready, x.Problem = false, fmt.Sprintf("%s: its URL is that of %s: %s", i.ID, other, u)
+			} else if !x.Stopping {
+				at[u] = i.ID
 			}
 		}
 		if !x.Ready && !x.Stopping {

@@ -138,11 +138,13 @@ func newScale() *cobra.Command {
 	a := &admin{}
 	var to int
 	var release bool
+	var role string
 	cmd := &cobra.Command{
 		Use: "scale [POOL]", Short: "Show or set how many replicas a pool should have",
 		Long: `Without --to, scale shows the pools' targets. With --to N the operator's target wins
 over the autoscaler until 'scale POOL --release'. N must lie within the pool's bounds
-(scale.min, scale.max); with the actuator dry_run the target is only recorded. 'hearsay
+(scale.min, scale.max); with the actuator dry_run the target is only recorded. Where
+replicas prefill and decode apart each role has a target: name it with --role. 'hearsay
 scale log' shows what became of it.`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 2 {
@@ -157,6 +159,9 @@ scale log' shows what became of it.`,
 			if (set || release) && (len(args) == 0 || strings.TrimSpace(args[0]) == "") {
 				return usageError{fmt.Errorf("POOL is missing: hearsay scale POOL --to N, or --release")}
 			}
+			if role != "" && !set && !release {
+				return usageError{fmt.Errorf("--role goes with --to or --release")}
+			}
 			if set && release {
 				return usageError{fmt.Errorf("--to and --release exclude each other")}
 			}
@@ -166,10 +171,10 @@ scale log' shows what became of it.`,
 			switch {
 			case set:
 				return write(cmd, a, "PUT", "pools/"+url.PathEscape(args[0])+"/target",
-					console.TargetRequest{To: &to}, fmt.Sprintf("pool %s: target %d, held until --release", args[0], to))
+					console.TargetRequest{To: &to, Role: role}, fmt.Sprintf("pool %s: target %d, held until --release", args[0], to))
 			case release:
 				return write(cmd, a, "PUT", "pools/"+url.PathEscape(args[0])+"/target",
-					console.TargetRequest{Release: true}, "pool "+args[0]+": the autoscaler has it again")
+					console.TargetRequest{Release: true, Role: role}, "pool "+args[0]+": the autoscaler has it again")
 			}
 			var list []console.Pool
 			return show(cmd, a, "pools", &list, func(w io.Writer) error {
@@ -181,15 +186,11 @@ scale log' shows what became of it.`,
 				}
 				t := newTable("pool", "replicas", "ready", "target", "held", "bounds", "actuator", "in flight", "queued tokens")
 				for _, p := range list {
-					target := "-"
-					if p.Target > 0 || p.Held {
-						target = fmt.Sprint(p.Target)
-					}
 					held := "no"
-					if p.Held {
+					if p.Held || slices.ContainsFunc(p.Targets, func(r console.RoleTarget) bool { return r.Held }) {
 						held = "yes"
 					}
-					t.row(p.Name, p.Replicas, p.Ready, target, held, fmt.Sprintf("%d-%d", p.Min, p.Max), p.Actuator, p.InFlight, p.Queued)
+					t.row(p.Name, p.Replicas, p.Ready, target(&p, len(p.Targets) > 0), held, fmt.Sprintf("%d-%d", p.Min, p.Max), p.Actuator, p.InFlight, p.Queued)
 				}
 				return t.write(w)
 			})
@@ -198,6 +199,7 @@ scale log' shows what became of it.`,
 	a.addOutput(cmd)
 	cmd.Flags().IntVar(&to, "to", 0, "wanted number of replicas")
 	cmd.Flags().BoolVar(&release, "release", false, "give the target back to the autoscaler")
+	cmd.Flags().StringVar(&role, "role", "", "whose target, where replicas have roles: prefill, decode or both")
 	cmd.AddCommand(newScaleLog())
 	return cmd
 }

@@ -91,16 +91,8 @@ func printStatus(w io.Writer, s *console.Status, wide bool) error {
 		t.more(pressure...)
 	}
 	for _, p := range s.Pools {
-		target := "-"
-		if p.Target > 0 {
-			target = fmt.Sprint(p.Target)
-		}
-		if p.Held {
-			target = fmt.Sprint(p.Target)
-			target += " (held)"
-		}
 		t.row(p.Name, p.Model, policyOf(&p), p.Replicas, p.Ready, p.InFlight, count(float64(p.Queued)),
-			unlessZero(p.Skew, ratio), target, fmt.Sprintf("%d-%d", p.Min, p.Max), p.Actuator, waiting(&p), expected(&p), reasons(p.Refused))
+			unlessZero(p.Skew, ratio), target(&p, true), fmt.Sprintf("%d-%d", p.Min, p.Max), p.Actuator, waiting(&p), expected(&p), reasons(p.Refused))
 	}
 	if err := t.write(w); err != nil {
 		return err

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/hearsay-llm/hearsay/state"
@@ -232,8 +233,8 @@ func (p *PoolConfig) setDefaults() {
 	def(&p.Timeouts.Idle, 30*time.Second)
 	def(&p.Timeouts.Total, time.Hour)
 	num(&p.Retry.Attempts, 2)
-	if p.Scale.Max == 0 && p.Scale.Min == 0 {
-		p.Scale.Min, p.Scale.Max = 1, 8
+	if p.Scale.Max == 0 {
+		p.Scale.Min, p.Scale.Max = cmp.Or(p.Scale.Min, 1), 8
 	}
 	str(&p.Scale.Actuator, "dry_run")
 	p.Scale.Kubernetes.setDefaults(&p.Discover.Kubernetes)

@@ -146,7 +146,7 @@ func (p *PoolConfig) validate(v *faults, at string) {
 	p.validateIsolation(v, at)
 	v.oneOf(at+".scale.actuator", p.Scale.Actuator, actuators)
 	if p.Scale.Min < 0 || p.Scale.Max < p.Scale.Min {
-		v.add(at+".scale", "min %d, max %d: needs 1 <= min <= max", p.Scale.Min, p.Scale.Max)
+		v.add(at+".scale", "min %d, max %d: needs 0 <= min <= max", p.Scale.Min, p.Scale.Max)
 	}
 	p.validateBudget(v, at)
 	switch {

@@ -44,6 +44,7 @@ func TestOpenAPIMatches(t *testing.T) {
 		Status{},
 		Figures{},
 		Pool{},
+		RoleTarget{},
 		Replica{},
 		Decision{},
 		Event{},

@@ -147,6 +147,7 @@ func (s *Server) poolList() []Pool {
 		}
 		if l := p.Legs(v.Weights, now); p.Split {
 			row.Prefill, row.Decode, row.Missing = &l.Prefill, &l.Decode, l.Missing()
+			row.Targets = targetsOf(v, p)
 		}
 		out = append(out, row)
 	}

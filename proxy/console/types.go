@@ -184,6 +184,15 @@ type Pool struct {
 	Prefill *int   `json:"prefill,omitempty"`
 	Decode  *int   `json:"decode,omitempty"`
 	Missing string `json:"missing,omitempty"`
+	// Of such a pool the targets; Target and Held are that of whole requests alone.
+	Targets []RoleTarget `json:"targets,omitempty"`
+}
+
+// RoleTarget is the target of a pool's replicas of one role.
+type RoleTarget struct {
+	Role   string `json:"role"`
+	Target int    `json:"target"` // 0: none committed
+	Held   bool   `json:"held"`   // an operator holds it
 }
 
 // Queue is what waits for a pool at this router, and what it refused, as Pool has them.
@@ -273,7 +282,7 @@ type Done struct {
 type TargetRequest struct {
 	To      *int   `json:"to"`      // wanted replicas; held until released
 	Release bool   `json:"release"` // give the target back to the autoscaler
-	Role    string `json:"role"`    // default both
+	Role    string `json:"role"`    // both, prefill or decode; must be given where replicas serve legs, else default both
 }
 
 // ReplicaRequest adds a replica.

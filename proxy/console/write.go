@@ -67,9 +67,10 @@ func (s *Server) setTarget(w http.ResponseWriter, r *http.Request) {
 		unknownPool(w, name)
 		return
 	}
-	k := state.TargetKey{Pool: name, Role: state.RoleBoth}
-	if req.Role != "" {
-		k.Role = state.Role(req.Role)
+	k, why := targetKey(v, pool, state.Role(req.Role))
+	if why != "" {
+		fail(w, http.StatusBadRequest, "invalid", why)
+		return
 	}
 	now, known := v.Facts.Targets[k]
 	switch {
@@ -87,7 +88,7 @@ func (s *Server) setTarget(w http.ResponseWriter, r *http.Request) {
 	default:
 		from := now
 		if !known {
-			from = len(pool.Replicas)
+			from = len(ofRole(pool, k.Role))
 		}
 		c := command(r, state.CommandSetTarget)
 		c.Hold = true
@@ -109,12 +110,7 @@ func (s *Server) setTarget(w http.ResponseWriter, r *http.Request) {
 // nothing, what the operator wanted has not come and will not: then the target is again
 // what there is.
 func (s *Server) release(w http.ResponseWriter, r *http.Request, pool *state.PoolView, k state.TargetKey) {
-	there, spec := 0, &pool.Spec
-	for _, x := range pool.Replicas {
-		if x.Role == k.Role || k.Role == state.RoleBoth {
-			there++
-		}
-	}
+	there, spec := len(ofRole(pool, k.Role)), &pool.Spec
 	there = min(max(there, spec.ScaleMin), spec.ScaleMax)
 	if now := s.node.View().Facts.Targets[k]; spec.ScaleActuator == state.DryRun && now != there {
 		c := command(r, state.CommandSetTarget)
