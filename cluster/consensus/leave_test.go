@@ -85,6 +85,30 @@ func TestLeaderThatLeavesHandsOver(t *testing.T) {
 	f(2, 1, 1)
 }
 
+// Of three voters one leaves, and the leader keeps no even number: who loses its vote by
+// that knows it, and does not look for a leader when this one dies.
+func TestVoterThatIsDemotedKnowsIt(t *testing.T) {
+	for range 8 { // it depended on what Raft was sending at that moment
+		bubble(t, func(t *testing.T, f *fleet) {
+			f.started(3, 3)
+			l := f.waitLeader()
+			others := slicesWithout(names(3), l.id)
+			if err := f.member(others[0]).Leave(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			f.leave(others[0])
+			f.until(10*time.Second, "one voter", func() bool { return len(f.voterIDs()) == 1 })
+			m := f.member(others[1])
+			f.until(3*time.Second, "it is a learner", func() bool { s := m.Status(); return s.State == "learner" && len(s.Voters) == 0 })
+			f.kill(l.id)
+			time.Sleep(30 * time.Second)
+			if s := m.Status(); s.State != "learner" || len(s.Voters) > 0 {
+				t.Errorf("after the leader's death: %+v", s)
+			}
+		})
+	}
+}
+
 func TestOnlyRouterLeavesNothingToAnybody(t *testing.T) {
 	bubble(t, func(t *testing.T, f *fleet) {
 		f.start("r1", func(c *Config) { c.BootstrapExpect, c.Join = 1, false })

@@ -65,10 +65,12 @@ func (n *Node) Status() Status {
 	case st == raft.Leader:
 		s.State, s.LastContact = "leader", 0
 	case !n.isVoter(r):
-		s.State = "learner"
+		s.State, s.Voters = "learner", nil // those of its log may be old
 	case n.leftBehind(r) && !n.called(r) && s.Leader != "":
 		if s.State = "learner"; time.Since(n.began) < returning*n.cfg.HeartbeatTimeout {
 			s.State = "returning" // whether it still votes, the leader will show
+		} else {
+			s.Voters = nil
 		}
 	case st == raft.Candidate || s.Leader == "":
 		s.State = "candidate"

@@ -249,7 +249,8 @@ func (n *Node) keepVoters(ctx context.Context) {
 		if !ok {
 			continue
 		}
-		if err := n.step(ctx, step); err != nil {
+		_, live := s.live[state.RouterID(step.server.ID)]
+		if err := n.step(ctx, step, live); err != nil {
 			if ctx.Err() == nil {
 				id := state.RouterID(step.server.ID)
 				n.log.Warn().Err(err).Str("peer", string(id)).Str("name", n.name(id)).Msg("voters not changed")
@@ -263,9 +264,9 @@ func (n *Node) keepVoters(ctx context.Context) {
 	}
 }
 
-// outrun gives the facts, as they are, a new index. Raft tells a voter that is
-// removed of it once, as well as it can; one that has not heard of it would look for
-// a leader for ever. Newer facts than its log can have show it that it has no vote.
+// outrun gives the facts, as they are, a new index. A voter that is removed while it is
+// dead never hears of it from Raft. Newer facts than its log can have show it, once it
+// is back, that it has no vote.
 func (n *Node) outrun(ctx context.Context) {
 	c := state.Command{Kind: state.CommandSetClusterID, Cluster: n.ledger.current().ClusterID}
 	if _, err := n.apply(ctx, c); err != nil && ctx.Err() == nil {
@@ -273,9 +274,14 @@ func (n *Node) outrun(ctx context.Context) {
 	}
 }
 
-func (n *Node) step(ctx context.Context, s voterStep) error {
+func (n *Node) step(ctx context.Context, s voterStep, live bool) error {
 	ctx, cancel := context.WithTimeout(ctx, n.cfg.ApplyTimeout)
 	defer cancel()
+	if s.op == opRemove && s.server.Suffrage == raft.Voter && live {
+		if err := n.demote(ctx, s.server); err != nil {
+			return fmt.Errorf("%s voter: %w", s.op, err)
+		}
+	}
 	_, err := n.wait(ctx, func(r *raft.Raft) (any, error) {
 		v := s.server
 		switch s.op {
@@ -293,16 +299,52 @@ func (n *Node) step(ctx context.Context, s voterStep) error {
 	return nil
 }
 
+// demote takes a live voter's vote and gives it a while to hear of it. Raft stops
+// sending entries to a server at the moment that it is removed, so that it often does not
+// get the one that says so, and would look for a leader for ever when this one dies; one
+// that only has no vote gets them.
+func (n *Node) demote(ctx context.Context, v raft.Server) error {
+	i, err := n.wait(ctx, func(r *raft.Raft) (any, error) {
+		f := r.DemoteVoter(v.ID, 0, minApplyTimeout)
+		return f.Index(), f.Error()
+	})
+	index, ok := i.(uint64)
+	if err != nil || !ok {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, rpcTimeout)
+	defer cancel()
+	t := time.NewTicker(lookEvery / 10)
+	defer t.Stop()
+	for {
+		if last, err := n.lastLog(ctx, v); err == nil && last >= index {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return nil // it hears of it by the facts, if it lives
+		case <-t.C:
+		}
+	}
+}
+
 // lagAllowed is how many log entries a router may be behind and still get a vote.
 const lagAllowed = 64
 
-// caughtUp asks a staged server for the end of its log. An append request of term
-// zero is below any term that a server in the configuration has, so it is answered
-// and changes nothing.
+// caughtUp asks a staged server for the end of its log.
 func (n *Node) caughtUp(ctx context.Context, v raft.Server) bool {
 	ctx, cancel := context.WithTimeout(ctx, rpcTimeout)
 	defer cancel()
-	last, err := n.wait(ctx, func(r *raft.Raft) (any, error) {
+	i, err := n.lastLog(ctx, v)
+	r := n.raft.Load()
+	return err == nil && r != nil && i+lagAllowed >= r.CommitIndex()
+}
+
+// lastLog asks a server for the index of its last entry. An append request of term
+// zero is below any term that a server in the configuration has, so it is answered
+// and changes nothing.
+func (n *Node) lastLog(ctx context.Context, v raft.Server) (uint64, error) {
+	last, err := n.wait(ctx, func(*raft.Raft) (any, error) {
 		addr := raft.ServerAddress(n.cfg.Addr)
 		req := raft.AppendEntriesRequest{RPCHeader: raft.RPCHeader{
 			ProtocolVersion: raft.ProtocolVersionMax, ID: []byte(n.cfg.Self), Addr: n.trans.EncodePeer(raft.ServerID(n.cfg.Self), addr),
@@ -316,10 +358,6 @@ func (n *Node) caughtUp(ctx context.Context, v raft.Server) bool {
 		}
 		return resp.LastLog, nil
 	})
-	if err != nil {
-		return false
-	}
-	r := n.raft.Load()
-	i, ok := last.(uint64)
-	return ok && r != nil && i+lagAllowed >= r.CommitIndex()
+	i, _ := last.(uint64)
+	return i, err
 }

@@ -9,7 +9,8 @@ import (
 // Cache is told what readings say about a replica's KV cache. Its methods must not
 // block.
 type Cache interface {
-	// SetCapacity gives the engine's own figures. It is called when they change.
+	// SetCapacity gives the engine's own figures. It is called when they change, and
+	// anew after Forget.
 	SetCapacity(id state.ReplicaID, c Capacity)
 	// Cleared says that everything used at an instant or before is gone. The instant
 	// lies between the death of the old cache and the first request that the new one
@@ -260,8 +261,16 @@ func clamp(t, low, high time.Time) time.Time {
 	return t
 }
 
-// forgetGone drops what is known of replicas that are no longer listed. The caller
-// holds seenMu.
+// Forget drops what readings said of a replica that is gone, after the cache has: one
+// that comes back under its id is read for the first time. Call it from Store.OnGone.
+func (l *Loop) Forget(id state.ReplicaID) {
+	l.seenMu.Lock()
+	defer l.seenMu.Unlock()
+	delete(l.known, id)
+}
+
+// forgetGone drops what was noted of replicas after they had gone. The caller holds
+// seenMu.
 func (l *Loop) forgetGone() {
 	v := l.store.View()
 	for id := range l.known {

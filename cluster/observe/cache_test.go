@@ -164,3 +164,31 @@ func TestCapacityIsToldOnce(t *testing.T) {
 		t.Errorf("slots: %+v", got)
 	}
 }
+
+// A replica that is gone and comes back under its id is as new: the cache has forgotten
+// its capacity.
+func TestCapacityIsToldAgainOfOneThatCameBack(t *testing.T) {
+	c, s := newCache(), store("r1", 1, "a")
+	l := New(Config{Self: "r1"}, s, nil, c, nil, zerolog.Nop())
+	s.OnGone(func(_ state.Slot, id state.ReplicaID) {
+		delete(c.sizes, id)
+		l.Forget(id)
+	})
+	now := time.Now()
+	note := func() {
+		now = now.Add(time.Second)
+		r := state.UnknownReading("a")
+		r.OK, r.Capacity, r.At = true, 1000, s.Clock().Stamp(now)
+		l.Note(r, now)
+	}
+	note()
+	s.SetReplicas(state.SourceStatic, "chat", nil)
+	if len(c.sizes) > 0 {
+		t.Fatal("it is not gone")
+	}
+	s.SetReplicas(state.SourceStatic, "chat", []state.Replica{{ID: "a", Role: state.RoleBoth}})
+	note()
+	if got := c.sizes["a"]; got != (Capacity{Tokens: 1000}) {
+		t.Errorf("told %+v", got)
+	}
+}

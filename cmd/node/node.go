@@ -153,6 +153,7 @@ func (n *Node) newState() {
 	n.store.OnGone(func(slot state.Slot, id state.ReplicaID) {
 		n.index.Forget(slot, id)
 		n.cal.Forget(slot, id)
+		n.observe.Forget(id) // last: it tells the index again of what comes back
 	})
 	for i := range n.cfg.Pools {
 		n.store.SetReplicas(state.SourceStatic, n.cfg.Pools[i].Name, n.cfg.Pools[i].static())

@@ -243,3 +243,27 @@ func TestPeersOfAFile(t *testing.T) {
 		b.WaitReady() // all are members still
 	})
 }
+
+// A replica that was removed and is back under its id has the capacity that its engine
+// says, on all routers and at once.
+func TestReplicaThatIsBackHasItsCapacity(t *testing.T) {
+	discovering(t, func(t *testing.T, b *harness.Bubble, l *listed) {
+		known := func() error {
+			return each(b, func(r *harness.Router) error {
+				if c := r.Node().Sketch("e1:8000").CEff; c != 400_000 {
+					return fmt.Errorf("c_eff %v", c)
+				}
+				return nil
+			})
+		}
+		b.Within(3*time.Second, "its capacity", known)
+		l.engines(0)
+		b.Within(time.Minute, "it is removed", haveListed(b, "e0:8000"))
+		if known() == nil {
+			t.Fatal("it is not forgotten")
+		}
+		l.engines(0, 1)
+		b.Within(3*time.Second, "it is back", haveListed(b, "e0:8000", "e1:8000"))
+		b.Within(3*time.Second, "its capacity again", known)
+	})
+}

@@ -86,6 +86,7 @@ func newRouter(c *Cluster, i, boot int, log zerolog.Logger) (*Router, error) {
 	r.store.OnGone(func(slot state.Slot, id state.ReplicaID) {
 		r.index.Forget(slot, id)
 		r.cal.Forget(slot, id)
+		r.observe.Forget(id)
 	})
 	for _, x := range c.listed {
 		r.store.SlotOf(x.ID) // the same at every router, for those that share an index
