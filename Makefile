@@ -9,8 +9,8 @@ help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  %-18s %s\n", $$1, $$2}'
 
 .PHONY: build
-build: ## build bin/hearsay
-	$(GO) build -trimpath -o $(BIN) ./cmd/hearsay
+build: ## build bin/hearsay, which is static
+	CGO_ENABLED=0 $(GO) build -trimpath -o $(BIN) ./cmd/hearsay
 
 .PHONY: demo
 demo: ## 3 routers, 4 simulated engines and generated chats on this machine; Ctrl-C ends it (the first build takes a minute or two)

@@ -59,7 +59,7 @@ func TestReloadSaysWhatItTook(t *testing.T) {
 
 func TestOnlyRouterLeaves(t *testing.T) {
 	newRig(t)
-	call(t, "leave").wants(t, 0, "rig has left the cluster and stops")
+	call(t, "leave").wants(t, 0, "rig has left the cluster and stops", "no router is left to take requests")
 	within(t, "it has stopped", func() bool { return call(t, "status").code == 1 })
 }
 

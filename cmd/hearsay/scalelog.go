@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"net"
 	"net/url"
 	"os"
 	"slices"
@@ -162,10 +163,42 @@ func whoRefuses(cmd *cobra.Command, a *admin, w io.Writer) error {
 		return nil // the log is there
 	}
 	r := st.Router.Raft
-	if r.Leader != "" && r.Leader != st.Router.ID {
-		fmt.Fprintf(w, "refusals are known to the leader alone: ask %s with --server\n", cmp.Or(r.LeaderName, r.Leader))
+	if r.Leader == "" || r.Leader == st.Router.ID {
+		return nil
 	}
+	var members []console.Member
+	if _, err := a.call(cmd.Context(), "GET", "members", nil, &members); err != nil {
+		members = nil // then less can be said
+	}
+	fmt.Fprintf(w, "refusals are known to the leader alone: %s\n", howToAsk(&st.Router, members))
 	return nil
+}
+
+// howToAsk says how the leader is asked. Routers tell each other where their clients'
+// API is, and not where the admin API: that one may have the port that it has at the asked
+// router, unless they share a host.
+func howToAsk(asked *console.Info, members []console.Member) string {
+	name := cmp.Or(asked.Raft.LeaderName, asked.Raft.Leader)
+	var leader, own string
+	for i := range members {
+		if m := &members[i]; m.ID == asked.Raft.Leader {
+			leader = m.API
+		} else if m.Self {
+			own = m.API
+		}
+	}
+	host, _, err := net.SplitHostPort(leader)
+	here, _, _ := net.SplitHostPort(own)
+	listens, port, perr := net.SplitHostPort(asked.Admin)
+	switch ip := net.ParseIP(listens); {
+	case err != nil:
+		return fmt.Sprintf("give --server the admin address of %s", name)
+	case perr != nil || host == here || net.ParseIP(host).IsUnspecified():
+		return fmt.Sprintf("give --server the admin address of %s, whose API is at %s", name, leader)
+	case ip.IsLoopback():
+		return fmt.Sprintf("run this at %s, whose API is at %s, or give --server its admin address", name, leader)
+	}
+	return fmt.Sprintf("ask %s with --server %s, if its admin port is this one's", name, net.JoinHostPort(host, port))
 }
 
 // fullDecision is one decision and what was refused between it and the next.

@@ -277,3 +277,19 @@ func TestDecisionIsFoundByTheBeginningOfItsID(t *testing.T) {
 	f("d4-", 0, "3 decisions begin with d4-")
 	f("d5", 0, "no decision d5")
 }
+
+// Whom a follower's log sends to the leader is told an address that --server takes, or
+// that none is known.
+func TestLogSaysHowToAskTheLeader(t *testing.T) {
+	f := func(want, admin, own, leader string) {
+		t.Helper()
+		asked := console.Info{ID: "a", Admin: admin, Raft: console.Raft{Leader: "b", LeaderName: "r3"}}
+		if got := howToAsk(&asked, []console.Member{{ID: "a", Self: true, API: own}, {ID: "b", API: leader}}); got != want {
+			t.Errorf("%s", got)
+		}
+	}
+	f("ask r3 with --server 10.0.0.3:8081, if its admin port is this one's", "[::]:8081", "10.0.0.1:8080", "10.0.0.3:8080")
+	f("give --server the admin address of r3, whose API is at 10.0.0.1:8082", "0.0.0.0:8081", "10.0.0.1:8080", "10.0.0.1:8082")
+	f("run this at r3, whose API is at 10.0.0.3:8080, or give --server its admin address", "127.0.0.1:8081", "10.0.0.1:8080", "10.0.0.3:8080")
+	f("give --server the admin address of r3", "0.0.0.0:8081", "10.0.0.1:8080", "")
+}

@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/hearsay-llm/hearsay/cluster/consensus"
+	"github.com/hearsay-llm/hearsay/cluster/gossip"
 	"github.com/hearsay-llm/hearsay/proxy/console"
 )
 
@@ -24,8 +26,12 @@ func (n *Node) Leave(ctx context.Context) (string, error) {
 	running := n.inFlight()
 	n.log.Info().Int64("requests", running).Msg("leaving for good")
 	n.stop()
-	return fmt.Sprintf("%s has left the cluster and stops: no new requests after %v, %d running ones get %v at most",
-		n.cfg.Node.Name, n.cfg.API.DrainDelay, running, drainAtMost), nil
+	last := ""
+	if !slices.ContainsFunc(n.gossip.Members(), func(m gossip.Member) bool { return !m.Self && m.State == gossip.Alive }) {
+		last = ". It was the last one alive: no router is left to take requests. Started again, it goes on with what was committed"
+	}
+	return fmt.Sprintf("%s has left the cluster and stops: no new requests after %v, %d running ones get %v at most%s",
+		n.cfg.Node.Name, n.cfg.API.DrainDelay, running, drainAtMost, last), nil
 }
 
 // committed is what came of a commit in the console's words.

@@ -97,10 +97,23 @@ func TestRoutersFitTheirConfiguration(t *testing.T) {
 	if mounts[c.Node.DataDir] != "data" || mounts["/etc/hearsay-secret"] == "" || !slices.Contains(x.Command, "/etc/hearsay/hearsay.yaml") || mounts["/etc/hearsay"] == "" {
 		t.Errorf("mounts %v, command %v", mounts, x.Command)
 	}
+	token := false // the tool has the one that the router reads from the same Secret
 	for _, e := range x.Env {
-		if e.Name != "HEARSAY_NODE_NAME" && e.Name != "HEARSAY_LISTEN_ADVERTISE" || e.From.Field.Path == "" {
+		switch e.Name {
+		case "HEARSAY_NODE_NAME", "HEARSAY_LISTEN_ADVERTISE":
+			if e.From.Field.Path == "" {
+				t.Errorf("%+v", e)
+			}
+		case "HEARSAY_TOKEN":
+			for _, v := range r.Spec.Template.Spec.Volumes {
+				token = token || v.Secret != nil && v.Secret.Name == e.From.Secret.Name && e.From.Secret.Key == "admin"
+			}
+		default:
 			t.Errorf("%+v", e)
 		}
+	}
+	if !token {
+		t.Error("hearsay status in a Pod has no token")
 	}
 }
 

@@ -133,6 +133,10 @@ type (
 				Field struct {
 					Path string `yaml:"fieldPath"`
 				} `yaml:"fieldRef"`
+				Secret struct {
+					Name string `yaml:"name"`
+					Key  string `yaml:"key"`
+				} `yaml:"secretKeyRef"`
 			} `yaml:"valueFrom"`
 		} `yaml:"env"`
 		Ports []struct {
