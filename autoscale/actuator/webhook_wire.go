@@ -87,7 +87,7 @@ func parseAnswer(text []byte) (*answer, error) {
 		return &a, nil
 	}
 	if err := json.Unmarshal(text, &a); err != nil {
-		return nil, err
+		return nil, plain(err)
 	}
 	if a.Instances == nil {
 		return &a, nil
@@ -108,6 +108,21 @@ func parseAnswer(text []byte) (*answer, error) {
 		seen[i.ID] = true
 	}
 	return &a, nil
+}
+
+// plain says in a receiver's terms why an answer is not what it should be.
+func plain(err error) error {
+	var kind *json.UnmarshalTypeError
+	var syntax *json.SyntaxError
+	switch {
+	case errors.As(err, &kind) && kind.Field == "":
+		return fmt.Errorf("it is a JSON %s, and should be an object with instances", kind.Value)
+	case errors.As(err, &kind):
+		return fmt.Errorf("its field %s can't be of type %s", shorten(kind.Field, 100), kind.Value)
+	case errors.As(err, &syntax):
+		return fmt.Errorf("it is no JSON, from byte %d on: %w", syntax.Offset, err)
+	}
+	return err
 }
 
 // actual is an answer as the autoscaler reads it. An instance whose URL may not be used

@@ -120,3 +120,17 @@ func TestWebhookExampleInTheManual(t *testing.T) {
 		t.Errorf("a call says\n%s, the manual\n%s (%v)", got, body, err)
 	}
 }
+
+// What a receiver got wrong is said in its terms, not in those of a decoder.
+func TestUnreadableAnswerIsToldInPlainWords(t *testing.T) {
+	f := func(text, want string) {
+		t.Helper()
+		if _, err := parseAnswer([]byte(text)); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "Go ") {
+			t.Errorf("%s: %v, want %q", text, err, want)
+		}
+	}
+	f(`"ok"`, "it is a JSON string, and should be an object with instances")
+	f(`{"instances":[{"id":7}]}`, "id can't be of type number")
+	f(`{"instances":{}}`, "its field instances can't be of type object")
+	f(`<html>`, "it is no JSON, from byte 1 on")
+}
