@@ -1,0 +1,34 @@
+package node
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hearsay-llm/hearsay/autoscale"
+	"github.com/hearsay-llm/hearsay/state"
+)
+
+func TestScaleWarnings(t *testing.T) {
+	now := time.Unix(1000, 0)
+	f := func(r autoscale.Report, want ...string) {
+		t.Helper()
+		r.Key, r.Actuator = state.TargetKey{Pool: "chat", Role: state.RoleBoth}, "webhook"
+		got := scaleWarning(&r, now)
+		if len(got) != len(want) {
+			t.Errorf("%q, want %q", got, want)
+			return
+		}
+		for i := range want {
+			if !strings.HasPrefix(got[i], "pool chat") || !strings.Contains(got[i], want[i]) {
+				t.Errorf("%q, want %q", got, want)
+			}
+		}
+	}
+	f(autoscale.Report{Problem: "not ready yet"})
+	f(autoscale.Report{Trouble: "refused", TroubleSince: now.Add(-troubleAfter + 1)})
+	f(autoscale.Report{Trouble: "list replicas: refused", TroubleSince: now.Add(-troubleAfter)},
+		"pool chat: actuator webhook does not answer or can't act: list replicas: refused")
+	f(autoscale.Report{Trouble: "seen 9", TroubleSince: now, Fenced: true, Moved: "its url changed"},
+		"is not scaled, its actuator webhook has seen later numbers than this leader's: seen 9; tried again every 30s", "pool chat: its url changed")
+}
