@@ -104,6 +104,9 @@ const giveUpAfter = 10 * time.Second
 // hindered takes note of an actuator's error. One that says that this term is over, or
 // that comes with its end, says nothing of the actuator.
 func (r *round) hindered(ctx context.Context, err error) error {
+	if ctx.Err() == nil {
+		r.mem.trouble, r.mem.fenced = err.Error(), errors.Is(err, state.ErrFenced)
+	}
 	if r.last == nil || over(err) || ctx.Err() != nil {
 		return err
 	}

@@ -22,7 +22,12 @@ type Report struct {
 	Plan    Plan
 	Refusal string // why the plan was not carried out; empty if it was, or asked for nothing
 	Problem string // of the last reconciling, or of replicas that do not come up, for people
-	Failing bool   // the last reconciling failed: Problem says why, and nothing can be carried out
+
+	Actuator     string    // by its name
+	Trouble      string    // of the actuator's last call, if that failed
+	TroubleSince time.Time // of the first round of those in a row with one
+	Fenced       bool      // Trouble is that a later term or decision was seen
+	Moved        string    // a replica whose address is no longer the one in use, for people
 }
 
 // Loop scales the pools. Run and Step are for one goroutine at a time; Watch may run
@@ -37,6 +42,7 @@ type Loop struct {
 	decision int // counts this loop's decisions, for their ids
 	planned  time.Time
 	memory   map[state.TargetKey]*memory
+	shut     map[string]time.Time // pools that a fence keeps this leader from: until when they rest
 
 	mu      sync.Mutex
 	reports map[state.TargetKey]Report // guarded by mu
@@ -56,6 +62,10 @@ type memory struct {
 	quietSince map[state.ReplicaID]time.Time // drained and nothing running
 	drainSeen  map[state.ReplicaID]time.Time
 	broken     broken
+
+	trouble      string // of the actuator in this round
+	troubleSince time.Time
+	fenced       bool
 }
 
 // broken is what hinders a decision from being carried out.
@@ -87,6 +97,7 @@ func New(cfg Config) (*Loop, error) {
 			SkewLimit: cfg.SkewLimit, Attainment: cfg.Attainment, PendingDeadline: cfg.PendingDeadline,
 		},
 		memory:  map[state.TargetKey]*memory{},
+		shut:    map[string]time.Time{},
 		reports: map[state.TargetKey]Report{},
 		watches: map[state.TargetKey]*watch{},
 	}, nil
@@ -98,10 +109,12 @@ func New(cfg Config) (*Loop, error) {
 func (l *Loop) Begin(epoch uint64) {
 	l.epoch, l.planned = epoch, time.Time{}
 	clear(l.memory)
+	clear(l.shut)
 }
 
 // Run acts as the leader's loop until ctx, which ends with the term, or until it
-// is told that its term is over.
+// is told that another term has begun. An actuator's fence alone does not end it: a
+// pool behind one is tried again every FencedRest, with the same numbers.
 func (l *Loop) Run(ctx context.Context, epoch uint64) error {
 	l.Begin(epoch)
 	defer l.end()
@@ -114,11 +127,11 @@ func (l *Loop) Run(ctx context.Context, epoch uint64) error {
 			return nil
 		case <-t.C:
 		}
-		err := l.Step(ctx, time.Now())
+		err := l.tick(ctx, time.Now())
 		if ctx.Err() != nil {
 			return nil
 		}
-		if over(err) {
+		if stale(err) {
 			return err
 		}
 		// A lasting problem is said once, and again when it has changed.
@@ -132,11 +145,17 @@ func (l *Loop) Run(ctx context.Context, epoch uint64) error {
 	}
 }
 
-// over reports that an error says that this term is over.
-func over(err error) bool {
-	var r *state.Refusal
-	return errors.Is(err, state.ErrFenced) || errors.As(err, &r) && r.Code == state.RefusedStaleEpoch
+// tick is a step, and what follows from a fence.
+func (l *Loop) tick(ctx context.Context, now time.Time) error {
+	err := l.Step(ctx, now)
+	if errors.Is(err, state.ErrFenced) && !stale(err) && ctx.Err() == nil {
+		err = errors.Join(err, l.fenced(ctx, now))
+	}
+	return err
 }
+
+// over reports that an error says that this term is over, as far as can be seen there.
+func over(err error) bool { return errors.Is(err, state.ErrFenced) || stale(err) }
 
 // end drops what only a leader may say.
 func (l *Loop) end() {
@@ -179,6 +198,9 @@ func (l *Loop) Step(ctx context.Context, now time.Time) error {
 		keys := keysOf(p, l.cfg.Cluster.View().Facts)
 		for _, k := range keys {
 			seen[k] = true
+		}
+		if now.Before(l.shut[p.Spec.Name]) {
+			continue
 		}
 		if err := l.serve(ctx, keys, plan, now); err != nil {
 			errs = append(errs, err)

@@ -41,6 +41,9 @@ func (l *Loop) serve(ctx context.Context, keys []state.TargetKey, plan bool, now
 	for _, k := range keys {
 		t := l.attend(ctx, k, now)
 		fail(k, t.err)
+		if l.memory[k].fenced {
+			l.shut[k.Pool] = now.Add(FencedRest)
+		}
 		if over(t.err) || ctx.Err() != nil {
 			return errors.Join(errs...)
 		}
@@ -86,7 +89,10 @@ func (l *Loop) attend(ctx context.Context, k state.TargetKey, now time.Time) *tu
 		l.memory[k] = m
 	}
 	t := &turn{key: k}
+	m.trouble, m.fenced = "", false
 	t.actual, t.err = l.reconcile(ctx, k, m, now)
+	var lasted time.Duration
+	since(&m.troubleSince, m.trouble != "", now, &lasted)
 	v := l.cfg.Cluster.View()
 	p := poolOf(v, k.Pool)
 	if p == nil {
@@ -102,12 +108,16 @@ func (l *Loop) attend(ctx context.Context, k state.TargetKey, now time.Time) *tu
 	if late := t.seen.late(&l.lim); problem == "" && late > 0 {
 		problem = fmt.Sprintf("%s not ready after %v: not waited for any more", replicas(late), whole(t.seen.PendingFor))
 	}
-	problem = cmp.Or(problem, t.actual.Note)
+	problem = cmp.Or(problem, moved(v.Facts, &t.actual), t.actual.Note)
 	if t.err != nil {
 		problem = t.err.Error()
 	}
 	l.note(k, func(r *Report) {
-		r.Key, r.At, r.Seen, r.Problem, r.Failing = k, now, *t.seen, problem, t.err != nil
+		r.Key, r.At, r.Seen, r.Problem = k, now, *t.seen, problem
+		r.Actuator, r.Trouble, r.TroubleSince, r.Fenced = p.Spec.ScaleActuator, m.trouble, m.troubleSince, m.fenced
+		if t.err == nil {
+			r.Moved = moved(v.Facts, &t.actual)
+		}
 	})
 	return t
 }

@@ -250,7 +250,7 @@ func (p *Process) noteEnd(r *record, now time.Time) {
 		said.Msg("process ended unasked")
 		return
 	}
-	said.Str("reason", lastLine(p.logFile(r))).Msg("process ends again and again")
+	said.Str("reason", lastLine(p.logFile(r))).Str("file", p.logFile(r)).Msg("process ends again and again")
 }
 
 // forget drops what was told to stop and has, with its log.

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rs/zerolog"
+
 	"github.com/hearsay-llm/hearsay/state"
 )
 
@@ -112,5 +114,22 @@ func TestEndsAreForgottenAfterService(t *testing.T) {
 	m.change(p, func(r *record) { r.ReadyAt = time.Now().Add(-soundAfter) })
 	if m.ensure(p, want(1, 1, 1)); m.records()[0].Ends != 0 {
 		t.Error("not forgotten after a minute")
+	}
+}
+
+// The log of a crash loop says which file holds the rest of what the engine wrote.
+func TestCrashLoopSaysWhereItsLogIs(t *testing.T) {
+	m := onMachine(t)
+	p := m.actuator("broken")
+	var b bytes.Buffer
+	p.log = zerolog.New(&b)
+	r := &record{ID: p.prefix(&book{}) + "1", Ends: crashLoop - 2}
+	p.noteEnd(r, time.Now())
+	if strings.Contains(b.String(), p.logFile(r)) {
+		t.Errorf("before it is a loop: %s", &b)
+	}
+	p.noteEnd(r, time.Now())
+	if !strings.Contains(b.String(), `"file":"`+p.logFile(r)+`"`) {
+		t.Errorf("%s", &b)
 	}
 }

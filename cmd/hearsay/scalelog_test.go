@@ -164,9 +164,9 @@ func (d *day) refusals() (n float64) {
 func TestScaleLogOfADay(t *testing.T) {
 	d := newDay(t)
 	for at := time.Duration(0); at < 24*time.Hour; at += 5 * time.Second {
-		d.differ = at > 5*time.Hour && at < 6*time.Hour
+		d.differ = at > 4*time.Hour && at < 7*time.Hour
 		hours := at.Hours()
-		load := 22 - 22*math.Cos(2*math.Pi*hours/24) + 6*math.Sin(2*math.Pi*hours) // at 7 a replica: 0 to 7 of them
+		load := 22 - 22*math.Cos(2*math.Pi*hours/24) + 6*math.Sin(2*math.Pi*hours) // at 8 a replica: 0 to 6 of them
 		d.pass(5*time.Second, max(0, int(load)))
 	}
 	server := d.serve()

@@ -174,9 +174,6 @@ func (n *Node) lead(ctx context.Context, epoch uint64) {
 	forgets.Go(func() { n.forgetDrains(ctx, epoch, committer{n}.Commit) })
 	if err := n.scale.Run(ctx, epoch); err != nil {
 		n.log.Warn().Err(err).Msg("scaling stopped")
-		why := err.Error()
-		n.scaleStopped.Store(&why)
-		defer n.scaleStopped.Store(nil)
 		<-ctx.Done()
 	}
 }

@@ -64,11 +64,9 @@ type Node struct {
 	prints    atomic.Pointer[[]string] // fingerprints of keys, for everybody
 	cert      *certificate             // of the client API; nil: plain TCP
 	joinFault atomic.Pointer[string]   // why cluster.join_file cannot be used, if so
-	// scaleStopped is why this router, which leads, scales nothing any more; nil: it does.
-	scaleStopped atomic.Pointer[string]
-	keysFault    atomic.Pointer[string]   // why cluster.secret_file cannot be used, if so
-	replaced     atomic.Pointer[replaced] // all shared keys at once, if so
-	keys         [][]byte                 // shared, the one to use first; only newCluster and watchKeys touch it
+	keysFault atomic.Pointer[string]   // why cluster.secret_file cannot be used, if so
+	replaced  atomic.Pointer[replaced] // all shared keys at once, if so
+	keys      [][]byte                 // shared, the one to use first; only newCluster and watchKeys touch it
 
 	apiListener, adminListener net.Listener
 	clusterAddr                string // where others reach memberlist; the mesh is on the next port

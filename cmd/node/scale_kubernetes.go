@@ -3,6 +3,7 @@ package node
 import (
 	"cmp"
 	"fmt"
+	"slices"
 
 	"github.com/hearsay-llm/hearsay/autoscale/actuator"
 	"github.com/hearsay-llm/hearsay/state"
@@ -46,7 +47,7 @@ func (k *ScaleKubernetesConfig) setDefaults(d *KubernetesConfig) {
 func (p *PoolConfig) validateKubernetes(v *faults, at string) {
 	k := &p.Scale.Kubernetes
 	if p.Scale.Actuator != "kubernetes" {
-		if *k != (ScaleKubernetesConfig{}) {
+		if *k != (ScaleKubernetesConfig{}) && slices.Contains(actuators, p.Scale.Actuator) {
 			v.add(at, "is for scale.actuator kubernetes, which is %s", p.Scale.Actuator)
 		}
 		return

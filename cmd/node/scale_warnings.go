@@ -2,6 +2,7 @@ package node
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/hearsay-llm/hearsay/autoscale"
 	"github.com/hearsay-llm/hearsay/state"
@@ -10,30 +11,37 @@ import (
 // scaleWarnings say which pools the leader leaves as they are for a reason that somebody
 // should look into: what it goes by is missing, or something else sets their size.
 func (n *Node) scaleWarnings() (list []string) {
-	if why := n.scaleStopped.Load(); why != nil {
-		list = append(list, "no pool is scaled until another router leads, or this one anew: "+*why)
-	}
 	for _, r := range n.scale.Reports() {
-		if w := scaleWarning(&r); w != "" {
-			list = append(list, w)
-		}
+		list = append(list, scaleWarning(&r, time.Now())...)
 	}
 	return list
 }
 
-// scaleWarning is what to say of one target.
-func scaleWarning(r *autoscale.Report) string {
+// troubleAfter is how long an actuator must have failed before that is warned of.
+const troubleAfter = 5 * time.Second
+
+// scaleWarning says what there is to say of one target.
+func scaleWarning(r *autoscale.Report, now time.Time) (list []string) {
 	at := r.Key.Pool
 	if r.Key.Role != state.RoleBoth {
 		at += " (" + string(r.Key.Role) + ")"
 	}
+	add := func(format string, args ...any) { list = append(list, "pool "+at+fmt.Sprintf(format, args...)) }
 	// The console says of a pool that lacks replicas what it is for.
 	told := r.Key.Role == state.RoleBoth && r.Seen.Present < r.Seen.Target
 	switch w := autoscale.Lasting(r.Refusal); {
-	case r.Failing && !told:
-		return fmt.Sprintf("pool %s can't be scaled: %s", at, r.Problem)
+	case r.Fenced:
+		add(" is not scaled, its actuator %s has seen later numbers than this leader's: %s; tried again every %v. "+
+			"Were the routers founded anew? Then reset the numbers that it keeps", r.Actuator, r.Trouble, autoscale.FencedRest)
+	case r.Trouble != "" && now.Sub(r.TroubleSince) >= troubleAfter:
+		if !told {
+			add(": actuator %s does not answer or can't act: %s", r.Actuator, r.Trouble)
+		}
 	case w != "":
-		return fmt.Sprintf("pool %s is held at %d replicas: %s", at, r.Plan.From, w)
+		add(" is held at %d replicas: %s", r.Plan.From, w)
 	}
-	return ""
+	if r.Moved != "" {
+		add(": %s", r.Moved)
+	}
+	return list
 }

@@ -1,32 +1,36 @@
 package node
 
 import (
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/hearsay-llm/hearsay/autoscale"
 	"github.com/hearsay-llm/hearsay/state"
 )
 
-// An actuator that fails is warned of also while nothing is to be done: once, with what
-// is wrong.
-func TestScaleWarning(t *testing.T) {
-	r := autoscale.Report{Key: state.TargetKey{Pool: "chat", Role: state.RoleBoth}, Problem: "not ready yet"}
-	r.Seen.Target, r.Seen.Present, r.Plan.From = 2, 2, 2
-	f := func(want string) {
+func TestScaleWarnings(t *testing.T) {
+	now := time.Unix(1000, 0)
+	f := func(r autoscale.Report, want ...string) {
 		t.Helper()
-		if got := scaleWarning(&r); got != want {
+		r.Key, r.Actuator = state.TargetKey{Pool: "chat", Role: state.RoleBoth}, "webhook"
+		got := scaleWarning(&r, now)
+		if len(got) != len(want) {
 			t.Errorf("%q, want %q", got, want)
+			return
+		}
+		for i := range want {
+			if !strings.HasPrefix(got[i], "pool chat") || !strings.Contains(got[i], want[i]) {
+				t.Errorf("%q, want %q", got, want)
+			}
 		}
 	}
-	f("")
-	r.Failing, r.Problem = true, "list replicas: refused with 401"
-	f("pool chat can't be scaled: list replicas: refused with 401")
-	r.Refusal = "actuator"
-	f("pool chat can't be scaled: list replicas: refused with 401")
-	r.Key.Role = state.RoleDecode
-	f("pool chat (decode) can't be scaled: list replicas: refused with 401")
-	r.Failing, r.Refusal = false, "readings"
-	f("pool chat (decode) is held at 2 replicas: " + autoscale.Sentence("readings"))
+	f(autoscale.Report{Problem: "not ready yet"})
+	f(autoscale.Report{Trouble: "refused", TroubleSince: now.Add(-troubleAfter + 1)})
+	f(autoscale.Report{Trouble: "list replicas: refused", TroubleSince: now.Add(-troubleAfter)},
+		"pool chat: actuator webhook does not answer or can't act: list replicas: refused")
+	f(autoscale.Report{Trouble: "seen 9", TroubleSince: now, Fenced: true, Moved: "its url changed"},
+		"is not scaled, its actuator webhook has seen later numbers than this leader's: seen 9; tried again every 30s", "pool chat: its url changed")
 }
 
 // A pool's least size alone is enough: the greatest has its default.

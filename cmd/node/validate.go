@@ -159,6 +159,9 @@ func (p *PoolConfig) validate(v *faults, at string) {
 	if p.Scale.Actuator == "webhook" {
 		p.Scale.Webhook.validate(v, at+".scale.webhook")
 	}
+	if a := p.Scale.Actuator; p.Discover.any() && (a == "process" || a == "webhook") {
+		v.add(at+".scale.actuator", "is %s: replicas found by discovery can't be scaled by it: use kubernetes or dry_run", a)
+	}
 	p.validateKubernetes(v, at+".scale.kubernetes")
 	p.validateRanks(v, at)
 	if p.Retry.Attempts < 1 {
@@ -211,7 +214,18 @@ func (p *PoolConfig) validateBudget(v *faults, at string) {
 		v.add(at+".scale.budget", "is %d: 1 or more, or 0 for none", b)
 	case b > 0 && b < least:
 		v.add(at+".scale.budget", "is %d, and scale.min of its roles is %d together", b, least)
+	case b > 0 && !p.mayHaveRoles(roles):
+		v.add(at+".scale.budget", "is %d, and has no effect: it is for pools whose replicas prefill and decode apart; others have scale.max", b)
 	}
+}
+
+// mayHaveRoles reports whether replicas of a pool may come to prefill and decode apart:
+// listed ones do, or other ones may be found or added.
+func (p *PoolConfig) mayHaveRoles(listed map[string]bool) bool {
+	if len(listed) > 1 || len(listed) == 1 && !listed[string(state.RoleBoth)] || p.Discover.any() {
+		return true
+	}
+	return len(listed) == 0 && (p.Scale.Actuator == "dry_run" || p.Scale.Actuator == "kubernetes")
 }
 
 // validateIsolation judges whether tenants can be kept apart: it takes an engine that
@@ -263,7 +277,7 @@ func (p *PoolConfig) validateRoles(v *faults, at string) {
 	if p.KVConnector == state.ConnectorMooncake && p.Engine != string(state.EngineVLLM) {
 		v.add(at+".kv_connector", "is mooncake, which is vLLM's: set engine to vllm")
 	}
-	if a := p.Scale.Actuator; a != "dry_run" && a != "kubernetes" {
+	if a := p.Scale.Actuator; !p.Discover.any() && (a == "process" || a == "webhook") {
 		v.add(at+".scale.actuator", "is %s: pools with roles prefill and decode can only be scaled by dry_run and kubernetes", a)
 	}
 }
