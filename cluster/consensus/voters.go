@@ -306,7 +306,10 @@ func (n *Node) step(ctx context.Context, s voterStep, live bool) error {
 func (n *Node) demote(ctx context.Context, v raft.Server) error {
 	i, err := n.wait(ctx, func(r *raft.Raft) (any, error) {
 		f := r.DemoteVoter(v.ID, 0, minApplyTimeout)
-		return f.Index(), f.Error()
+		if err := f.Error(); err != nil {
+			return nil, err
+		}
+		return f.Index(), nil // known from then on
 	})
 	index, ok := i.(uint64)
 	if err != nil || !ok {
