@@ -216,7 +216,7 @@ func TestScaleLogOfADay(t *testing.T) {
 	// One decision in full: with its evidence, and what was refused before the next.
 	for _, r := range d.loop.Refused() {
 		if r.Reason == "config" && r.After != "" {
-			call(t, "scale", "log", r.After, "--server", server).wants(t, 0, "decision  "+r.After+"\n", "evidence  ", "  utilisation_target       0.7", "refused   ", ", config, ")
+			call(t, "scale", "log", r.After, "--server", server).wants(t, 0, "decision  "+r.After+"\n", "evidence  ", "  utilisation_target       0.8", "refused   ", ", config, ")
 		}
 	}
 	call(t, "scale", "log", "--server", server, "-n", "3").wants(t, 0)
