@@ -54,11 +54,12 @@ func TestWorkersHaveTheTimeToEnd(t *testing.T) {
 	a := m.reach(p, want(1, 1, 1), "ready", ready(1))
 	r := m.records()[0]
 	stop := want(1, 2, 0, a.Instances[0].Replica.ID)
-	stop.Grace = time.Second
+	stop.Grace = time.Hour
 	m.reach(p, stop, "the engine has ended", func(a state.Actual) bool { return !r.alive() })
 	if n := len(workers(t, r.Marker)); n != 1 {
-		t.Errorf("%d workers have a second to end", n)
+		t.Errorf("%d workers have an hour to end", n)
 	}
+	m.change(p, func(r *record) { r.StopAt = time.Now() })
 	m.reach(p, stop, "gone", ready(0))
 	for range 500 {
 		if len(workers(t, r.Marker)) == 0 {
