@@ -59,7 +59,7 @@ type Config struct {
 	// Unsettled reports that routers differ in how a pool is configured; nil: never.
 	Unsettled func(pool string) bool
 
-	Utilisation float64       // aimed-at share of capacity. Default 0.8
+	Utilisation float64       // aimed-at share of capacity. Default 0.75
 	DownMargin  float64       // share below it that a step down needs. Default 0.1: noise of 5 % undoes none
 	Attainment  float64       // share of requests that are to meet the pool's objectives. Default 0.9
 	StartUp     time.Duration // of replicas, while none was seen to start. Default 1 m
@@ -98,7 +98,7 @@ func (c Config) withDefaults() Config {
 	}
 	share(&c.Default.Requests, 32)
 	share(&c.Default.PrefillTokens, 16384)
-	share(&c.Utilisation, 0.8)
+	share(&c.Utilisation, 0.75)
 	share(&c.DownMargin, 0.1)
 	share(&c.Attainment, 0.9)
 	share(&c.MinCoverage, 0.75)

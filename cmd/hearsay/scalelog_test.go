@@ -166,7 +166,7 @@ func TestScaleLogOfADay(t *testing.T) {
 	for at := time.Duration(0); at < 24*time.Hour; at += 5 * time.Second {
 		d.differ = at > 4*time.Hour && at < 7*time.Hour
 		hours := at.Hours()
-		load := 22 - 22*math.Cos(2*math.Pi*hours/24) + 6*math.Sin(2*math.Pi*hours) // at 8 a replica: 0 to 6 of them
+		load := 22 - 22*math.Cos(2*math.Pi*hours/24) + 6*math.Sin(2*math.Pi*hours) // at 7.5 a replica: 0 to 7 of them
 		d.pass(5*time.Second, max(0, int(load)))
 	}
 	server := d.serve()
@@ -216,7 +216,7 @@ func TestScaleLogOfADay(t *testing.T) {
 	// One decision in full: with its evidence, and what was refused before the next.
 	for _, r := range d.loop.Refused() {
 		if r.Reason == "config" && r.After != "" {
-			call(t, "scale", "log", r.After, "--server", server).wants(t, 0, "decision  "+r.After+"\n", "evidence  ", "  utilisation_target       0.8", "refused   ", ", config, ")
+			call(t, "scale", "log", r.After, "--server", server).wants(t, 0, "decision  "+r.After+"\n", "evidence  ", "  utilisation_target       0.75", "refused   ", ", config, ")
 		}
 	}
 	call(t, "scale", "log", "--server", server, "-n", "3").wants(t, 0)
