@@ -72,7 +72,7 @@ func (t *trial) found(ctx context.Context) (string, error) {
 		}
 	}
 	took := time.Since(begin)
-	if _, err := t.warned(ctx, 2*slack, true, "403"); err != nil {
+	if _, err := t.warned(ctx, 2*slack, true, "403", ", kubernetes "+namespace); err != nil {
 		return "", err
 	}
 	return fmt.Sprintf("2 replicas in each of %d pools after %.1f s", len(pools), took.Seconds()), nil
