@@ -207,7 +207,7 @@ func (t *trial) away(ctx context.Context) (string, error) {
 		return "", err
 	}
 	back := time.Now()
-	if _, err := t.warned(ctx, retriedWithin+slack, true, "API server"); err != nil {
+	if _, err := t.warned(ctx, retriedWithin+slack, true, "API server", ", kubernetes "+namespace); err != nil {
 		return "", err
 	}
 	return fmt.Sprintf("%d requests in %v answered, %d replicas kept (%s); back %.1f s after the API server, which took %.1f s",
