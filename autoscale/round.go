@@ -108,7 +108,8 @@ func (l *Loop) attend(ctx context.Context, k state.TargetKey, now time.Time) *tu
 	if late := t.seen.late(&l.lim); problem == "" && late > 0 {
 		problem = fmt.Sprintf("%s not ready after %v: not waited for any more", replicas(late), whole(t.seen.PendingFor))
 	}
-	problem = cmp.Or(problem, moved(v.Facts, &t.actual), t.actual.Note)
+	elsewhere := moved(v.Facts, &t.actual)
+	problem = cmp.Or(problem, elsewhere, t.actual.Note)
 	if t.err != nil {
 		problem = t.err.Error()
 	}
@@ -116,7 +117,7 @@ func (l *Loop) attend(ctx context.Context, k state.TargetKey, now time.Time) *tu
 		r.Key, r.At, r.Seen, r.Problem = k, now, *t.seen, problem
 		r.Actuator, r.Trouble, r.TroubleSince, r.Fenced = p.Spec.ScaleActuator, m.trouble, m.troubleSince, m.fenced
 		if t.err == nil {
-			r.Moved = moved(v.Facts, &t.actual)
+			r.Moved = elsewhere
 		}
 	})
 	return t

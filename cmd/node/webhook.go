@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io/fs"
 	"net/url"
-	"os"
 	"time"
 
 	"github.com/hearsay-llm/hearsay/autoscale/actuator"
@@ -90,7 +89,7 @@ func (f *WebhookTLSConfig) config() (*tls.Config, error) {
 	}
 	c := &tls.Config{MinVersion: tls.VersionTLS12}
 	if f.CA != "" {
-		pem, err := os.ReadFile(f.CA)
+		pem, err := state.ReadFile(f.CA, maxNamed)
 		if err != nil {
 			return nil, missing(err)
 		}
@@ -103,8 +102,16 @@ func (f *WebhookTLSConfig) config() (*tls.Config, error) {
 		return c, nil
 	}
 	load := func() (*tls.Certificate, error) {
-		pair, err := tls.LoadX509KeyPair(f.Cert, f.Key)
-		return &pair, missing(err)
+		cert, err := state.ReadFile(f.Cert, maxNamed)
+		if err != nil {
+			return nil, missing(err)
+		}
+		key, err := state.ReadFile(f.Key, maxNamed)
+		if err != nil {
+			return nil, missing(err)
+		}
+		pair, err := tls.X509KeyPair(cert, key)
+		return &pair, err
 	}
 	if _, err := load(); err != nil {
 		return nil, err
