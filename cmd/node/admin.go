@@ -33,7 +33,7 @@ func (n *Node) Info() console.Info {
 	return console.Info{
 		ID: string(n.id), Name: n.cfg.Node.Name, Boot: n.clock.Boot().String(), Version: Version(),
 		Uptime: time.Since(n.started), API: n.apiListener.Addr().String(), Admin: n.adminListener.Addr().String(),
-		Cluster: n.clusterAddr, Sharing: n.cfg.Cluster.Sharing, Raft: raft, Config: n.mark(n.now().digests()),
+		Cluster: n.clusterAddr, Sharing: n.cfg.Cluster.Sharing, Raft: raft, Config: n.mark(n.digests()),
 		Secrets: n.secretPrints(), Warnings: n.warnings(),
 	}
 }

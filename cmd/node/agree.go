@@ -67,7 +67,7 @@ func (a *agreement) others(own map[string]string) (ids []state.RouterID) {
 func (n *Node) watchConfigs(ctx context.Context) error {
 	for {
 		n.askConfigs(ctx)
-		if own := n.now().digests(); n.agreed.alike(own) {
+		if own := n.digests(); n.agreed.alike(own) {
 			n.commitConfig(ctx, own)
 		}
 		wait := agreeEvery * time.Duration(1+len(n.peers())/askedAtOnce)
@@ -118,7 +118,7 @@ func (n *Node) askConfig(ctx context.Context, id state.RouterID) (pools map[stri
 }
 
 // sayConfig answers askConfig.
-func (n *Node) sayConfig() ([]byte, error) { return json.Marshal(n.now().digests()) }
+func (n *Node) sayConfig() ([]byte, error) { return json.Marshal(n.digests()) }
 
 // commitConfig makes what all routers run the committed configuration, on the leader.
 func (n *Node) commitConfig(ctx context.Context, own map[string]string) {
@@ -139,7 +139,7 @@ func (n *Node) commitConfig(ctx context.Context, own map[string]string) {
 // unsettled reports whether routers differ in what they run for a pool, or this one
 // from what is committed: such a pool is not scaled.
 func (n *Node) unsettled(pool string) bool {
-	own := n.now().digests()
+	own := n.digests()
 	if f := n.raft.Facts(); f.Config.Revision > 0 && f.Config.Differs(own)[pool] {
 		return true
 	}
@@ -175,7 +175,7 @@ func (n *Node) configWarnings() (list []string) {
 	if why := n.reloadFault.Load(); why != nil {
 		list = append(list, "the configuration was not reloaded, what ran before goes on: "+*why)
 	}
-	own := n.now().digests()
+	own := n.digests()
 	names := map[state.RouterID]string{}
 	for _, m := range n.gossip.Members() {
 		if m.State == gossip.Alive {

@@ -17,10 +17,10 @@ func newConfigMetrics(reg prometheus.Registerer, n *Node) {
 			if n.raft == nil {
 				return 0
 			}
-			return float64(n.mark(n.now().digests()).Revision)
+			return float64(n.mark(n.digests()).Revision)
 		}),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "hearsay_config_differing_routers", Help: "Live routers that run other pools than this one.",
-		}, func() float64 { return float64(len(n.agreed.others(n.now().digests()))) }),
+		}, func() float64 { return float64(len(n.agreed.others(n.digests()))) }),
 	)
 }

@@ -26,6 +26,24 @@ func (c *Config) digests() map[string]string {
 	return out
 }
 
+// digested are the digests of a configuration.
+type digested struct {
+	of    *Config
+	pools map[string]string // never changed
+}
+
+// digests are those of the configuration that runs. They are worked out once for each:
+// every look at a router asks for them.
+func (n *Node) digests() map[string]string {
+	c := n.now()
+	if d := n.digested.Load(); d != nil && d.of == c {
+		return d.pools
+	}
+	d := &digested{of: c, pools: c.digests()}
+	n.digested.Store(d)
+	return d.pools
+}
+
 // digestOf names a set of texts.
 func digestOf(set map[string]string) string {
 	h := sha256.New()

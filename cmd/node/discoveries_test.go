@@ -146,7 +146,7 @@ func TestPoolIsTakenOutAndPutBack(t *testing.T) {
 	process := PoolConfig{Name: "own", Model: "own", Scale: ScaleConfig{Min: 1, Max: 2, Actuator: "process", Command: []string{"x", "{port}"}, Dir: t.TempDir()}}
 	all := []PoolConfig{finds("chat", "one.yaml"), process}
 	n := newReloading(t, all...)
-	before := n.now().digests()
+	before := n.digests()
 	first := n.discover.list()[0]
 	hear(first, 1001)
 	n.want("chat", "1001")
@@ -159,7 +159,7 @@ func TestPoolIsTakenOutAndPutBack(t *testing.T) {
 	}
 	hear(first, 1001, 1002)
 	n.reload(all...)
-	if now := n.now().digests(); !maps.Equal(now, before) {
+	if now := n.digests(); !maps.Equal(now, before) {
 		t.Errorf("it runs %v, before it was taken out %v", now, before)
 	}
 	n.want("chat")

@@ -76,6 +76,7 @@ type Node struct {
 	stop     context.CancelFunc // ends Run as its context does
 
 	live        atomic.Pointer[Config] // what runs; cfg is what it was started with
+	digested    atomic.Pointer[digested]
 	reloading   sync.Mutex             // one Reload at a time
 	reloadFault atomic.Pointer[string] // why the last reload was refused, if so
 	reloads     *prometheus.CounterVec

@@ -151,7 +151,7 @@ func (n *Node) Members() []console.Member {
 			row.InFlight, row.Facts = &r.Total.InFlight, &r.FactsIndex
 		}
 		if m.Self {
-			inFlight, own := n.inFlight(), n.mark(n.now().digests())
+			inFlight, own := n.inFlight(), n.mark(n.digests())
 			row.Config = &own
 			row.Mesh, row.HeardMS, row.InFlight, row.Facts = "-", 0, &inFlight, &raft.FactsIndex
 		}

@@ -193,8 +193,10 @@ func TestNobodyWaitsForAReplicaThatCannotBeWarmed(t *testing.T) {
 					}
 				}
 				warm, _ := requestsAt(late, joined)
-				if len(warm) == 0 || len(warm) > 2 {
-					t.Errorf("%d prompts were sent there", len(warm))
+				// Two failures end it at a router. The first in order hears of the replica
+				// after the one that was told, which may have had its turn by then.
+				if most := 2 * len(b.Routers()); len(warm) == 0 || len(warm) > most {
+					t.Errorf("%d prompts were sent there, want 1 to %d", len(warm), most)
 				}
 				late.Fault(enginesim.Fault{Kind: enginesim.FaultNone})
 				b.Within(state.MaxWarming, "all take it for ready", func() error {
