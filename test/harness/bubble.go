@@ -170,11 +170,12 @@ func (b *Bubble) WaitReady() {
 	})
 }
 
-// Within waits until check has nothing to object, looking every millisecond, and
-// returns how long that took. The test ends if it still objects after d.
+// Within waits until check has nothing to object and returns how long that took, to a
+// thousandth of d, and to a millisecond at best. The test ends if it still objects
+// after d.
 func (b *Bubble) Within(d time.Duration, what string, check func() error) time.Duration {
 	b.T.Helper()
-	return b.within(d, time.Millisecond, what, check)
+	return b.within(d, max(time.Millisecond, d/1000), what, check)
 }
 
 func (b *Bubble) within(d, every time.Duration, what string, check func() error) time.Duration {
