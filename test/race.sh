@@ -14,7 +14,7 @@
 set -uo pipefail
 out=$(mktemp)
 trap 'rm -f "$out"' EXIT
-"${GO:-go}" test -race -timeout 30m "$@" ./test/scenario ./test/cases ./proxy ./cluster/consensus ./... 2>&1 | tee "$out" && exit 0
+"${GO:-go}" test -race -timeout 30m "$@" ./test/e2e ./test/scenario ./test/cases ./proxy ./cluster/consensus ./... 2>&1 | tee "$out" && exit 0
 # A package's output stands before its own line.
 again=$(awk -F'\t' '
 	/^(ok  |FAIL|\?   )\t/ {

@@ -19,14 +19,14 @@ type term struct {
 
 var (
 	// cpuTerms make a router's use of processors in a second: its own clocks, its
-	// clients' requests and their new marks, asking engines, and waking up, which what
-	// comes within the same hundredth of a second shares.
+	// clients' requests, asking engines, what it tells (and is told, which is as much),
+	// and waking up, which what comes within the same few milliseconds shares.
 	cpuTerms = []term{
 		{"a router that does nothing", func(*figures) float64 { return 1 }},
-		{"a request of its clients, but for its marks", func(f *figures) float64 { return f.Requests }},
-		{"a new mark of theirs", func(f *figures) float64 { return f.Requests * float64(f.Links) }},
+		{"a request of its clients", func(f *figures) float64 { return f.Requests }},
 		{"a reading that it takes", (*figures).readings},
-		{"a hundredth of a second in which there is something to do", (*figures).turns},
+		{"a kB that it sends to others", (*figures).kilobytes},
+		{"a 300th of a second in which there is something to do", (*figures).turns},
 	}
 	// memoryTerms make its heap and stacks.
 	memoryTerms = []term{
@@ -41,8 +41,14 @@ func (f *figures) readings() float64 {
 	return s.Readings()
 }
 
+// kilobytes is how many it is predicted to send in a second.
+func (f *figures) kilobytes() float64 {
+	p := f.predicted()
+	return p.Total() / 1e3
+}
+
 const (
-	turns    = 100 // a second, at most
+	turns    = 300 // a second, at most
 	ownTimes = 3   // of a request at its own router: begin, first token, end
 )
 
