@@ -118,7 +118,7 @@ func pickPeer(peers []Peer, cluster string, have uint64) (state.RouterID, bool) 
 // fetch asks a peer for newer facts: first for what has come since, and for all of them
 // where that can't be used here.
 func (n *Node) fetch(ctx context.Context, peer state.RouterID, have uint64) error {
-	ctx, cancel := context.WithTimeout(ctx, rpcTimeout)
+	ctx, cancel := context.WithTimeout(ctx, n.cfg.exchange())
 	defer cancel()
 	b, err := n.cfg.Fetch(ctx, peer, have)
 	if err != nil || len(b) == 0 {

@@ -14,15 +14,8 @@ import (
 	"github.com/hearsay-llm/hearsay/state"
 )
 
-const (
-	// workers bounds the futures that are waited for at once.
-	workers = 16
-	// rpcTimeout bounds one exchange with a peer: what hangs on a cut connection
-	// hangs no longer, so that a healed partition converges in seconds.
-	rpcTimeout = 2 * time.Second
-	// handOver bounds the transfer of leadership at exit.
-	handOver = 2 * time.Second
-)
+// workers bounds the futures that are waited for at once.
+const workers = 16
 
 // Node is one router's part in the agreement. Its methods may be called from any
 // goroutine, before Run too.
@@ -105,7 +98,7 @@ func (n *Node) Run(ctx context.Context) (err error) {
 	// and with it Shutdown.
 	trans := raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
 		Stream: n.stream, ServerAddressProvider: &addresses{peers: n.cfg.Peers, seen: map[state.RouterID]string{n.cfg.Self: n.cfg.Addr}},
-		MaxPool: 3, MaxRPCsInFlight: 1, Timeout: rpcTimeout, Logger: newRaftLog(n.log),
+		MaxPool: 3, MaxRPCsInFlight: 1, Timeout: n.cfg.exchange(), Logger: newRaftLog(n.log),
 	})
 	n.trans = trans
 	var fsm *machine
@@ -186,13 +179,13 @@ func (n *Node) raftConfig(notify chan<- bool) *raft.Config {
 }
 
 // Resign hands leadership to another voter, if this router has it and there is one,
-// and returns when that has happened or is not to be had within 2 s. The router goes
+// and returns when that has happened or is not to be had within one exchange. The router goes
 // on as a voter: it follows, forwards commands, and may be elected again. For one
 // that is about to stop, so that there is a leader while its requests run out.
 func (n *Node) Resign(ctx context.Context) error { return n.handOver(ctx) }
 
 func (n *Node) handOver(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, handOver)
+	ctx, cancel := context.WithTimeout(ctx, n.cfg.exchange())
 	defer cancel()
 	select {
 	case n.resign <- struct{}{}:

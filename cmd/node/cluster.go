@@ -96,7 +96,8 @@ func (n *Node) newConsensus(meshAddr string) (err error) {
 		Self: n.id, Addr: meshAddr, DataDir: raftDir(n.cfg.Node.DataDir), Memory: n.deps.Memory,
 		Layer:  consensus.NewLayer(ln, dial),
 		Voters: n.cfg.Cluster.Voters, BootstrapExpect: n.cfg.Cluster.BootstrapExpect, Join: n.cfg.Cluster.joins(),
-		Peers: n.peers, Name: n.gossip.Name,
+		HeartbeatTimeout: n.cfg.Cluster.Raft.HeartbeatTimeout,
+		Peers:            n.peers, Name: n.gossip.Name,
 		Publish: func(f *state.Facts) {
 			if f.Config.Revision != n.store.View().Facts.Config.Revision {
 				n.askAgain()
