@@ -117,6 +117,9 @@ type Config struct {
 	// one, for facts newer than have; no bytes and no error mean that it has none. Nil:
 	// this router never follows.
 	Fetch func(ctx context.Context, peer state.RouterID, have uint64) ([]byte, error)
+	// AskVoters asks a peer's SayVoters. Nil: a voter that was removed while it was away
+	// finds out by newer facts alone.
+	AskVoters func(ctx context.Context, peer state.RouterID) ([]byte, error)
 	// Push carries news to a learner, whose HandlePush takes it. Nil: learners find
 	// everything out by themselves.
 	Push func(ctx context.Context, peer state.RouterID, news []byte) error

@@ -30,6 +30,7 @@ type Node struct {
 	resign  chan struct{}       // capacity 1: full while leadership is handed over
 	ended   chan struct{}       // closed when Raft takes no more tasks
 	leaving departures
+	gone    removal
 	line    atomic.Uint64             // Facts.Recovered of what this router's own log holds
 	raft    atomic.Pointer[raft.Raft] // nil unless Run runs
 	open    func(*Node) (*disk, error)
@@ -93,6 +94,7 @@ func (n *Node) Run(ctx context.Context) (err error) {
 	}
 
 	n.stream = newStream(n.cfg.Layer, n.cfg.Self, n.cfg.Addr, n.line.Load, func() uint64 { return n.ledger.current().Recovered })
+	n.stream.removed = func() bool { r := n.raft.Load(); return r != nil && n.removed(r) }
 	// No pipelining (one request in flight): a few commits a second need none, and
 	// in raft 1.8 a sender whose decoder has left on a newer term blocks for ever,
 	// and with it Shutdown.
