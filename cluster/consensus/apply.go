@@ -198,7 +198,7 @@ func (n *Node) leader(r *raft.Raft) state.RouterID {
 	if _, id := r.LeaderWithID(); id != "" {
 		return state.RouterID(id)
 	}
-	if n.isVoter(r) && !n.leftBehind(r) {
+	if n.votes(r) && !n.leftBehind(r) {
 		return ""
 	}
 	id := n.ledger.current().Leader

@@ -137,6 +137,12 @@ func (f *fleet) startWith(id state.RouterID, edit func(*Config), tweak func(*Nod
 			}
 			return f.member(to).NewsAfter(have), nil
 		},
+		AskVoters: func(ctx context.Context, to state.RouterID) ([]byte, error) {
+			if !f.reach(id, to) {
+				return nil, errors.New("cut off")
+			}
+			return f.member(to).SayVoters(ctx)
+		},
 		Push: func(_ context.Context, to state.RouterID, news []byte) error {
 			if !f.reach(id, to) {
 				return errors.New("cut off")

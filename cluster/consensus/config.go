@@ -68,20 +68,23 @@ type Config struct {
 	Join            bool // a join list is configured: never a cluster of one
 
 	// HeartbeatTimeout is how long a follower hears nothing before it stands for
-	// election. Default 500 ms: a new leader in about 1.1 s.
+	// election, and a leader nothing of a majority before it gives up. Default 500 ms:
+	// a new leader in about 1.1 s. It has to be well above a round trip between two
+	// voters. What else waits for peers waits in proportion.
 	HeartbeatTimeout time.Duration
 	// ElectionTimeout bounds one round of an election. Default HeartbeatTimeout.
 	ElectionTimeout time.Duration
 	// ApplyTimeout bounds Apply when its context has no earlier deadline. Default
 	// 10 s, at least 5 s: disks under load stall for seconds.
 	ApplyTimeout time.Duration
-	// LeaderWait is how long Apply waits for a leader to appear. Default 2 s.
+	// LeaderWait is how long Apply waits for a leader to appear. Default as exchange
+	// says.
 	LeaderWait time.Duration
 	// TickInterval is how often the leader proves to itself that its log still
 	// takes entries. Default 1 s.
 	TickInterval time.Duration
 	// TickTimeout is how long such an entry may take before the leader gives up
-	// leading. Default 5 s.
+	// leading. Default 5 s, and no less than 2 HeartbeatTimeout: it crosses the link.
 	TickTimeout time.Duration
 	// SettleAfter is how long the membership must not have changed before a first
 	// bootstrap with others. Default 2 s.
@@ -114,6 +117,9 @@ type Config struct {
 	// one, for facts newer than have; no bytes and no error mean that it has none. Nil:
 	// this router never follows.
 	Fetch func(ctx context.Context, peer state.RouterID, have uint64) ([]byte, error)
+	// AskVoters asks a peer's SayVoters. Nil: a voter that was removed while it was away
+	// finds out by newer facts alone.
+	AskVoters func(ctx context.Context, peer state.RouterID) ([]byte, error)
 	// Push carries news to a learner, whose HandlePush takes it. Nil: learners find
 	// everything out by themselves.
 	Push func(ctx context.Context, peer state.RouterID, news []byte) error
@@ -130,6 +136,13 @@ const segmentSize = 4 << 20
 
 // minApplyTimeout is the least sensible bound of a commit.
 const minApplyTimeout = 5 * time.Second
+
+// exchange bounds one exchange with a peer, and a hand-over of leadership: what hangs
+// on a cut connection hangs no longer, so that a healed partition converges in seconds.
+// It is 4 heartbeat time-outs, 2 s at least and 10 s at most.
+func (c *Config) exchange() time.Duration {
+	return min(max(2*time.Second, 4*c.HeartbeatTimeout), 10*time.Second)
+}
 
 // withDefaults fills in what is not set.
 func (c Config) withDefaults() Config {
@@ -153,9 +166,9 @@ func (c Config) withDefaults() Config {
 	def(&c.HeartbeatTimeout, 500*time.Millisecond)
 	def(&c.ElectionTimeout, c.HeartbeatTimeout)
 	def(&c.ApplyTimeout, 10*time.Second)
-	def(&c.LeaderWait, 2*time.Second)
+	def(&c.LeaderWait, c.exchange())
 	def(&c.TickInterval, time.Second)
-	def(&c.TickTimeout, 5*time.Second)
+	def(&c.TickTimeout, max(5*time.Second, 2*c.HeartbeatTimeout))
 	def(&c.SettleAfter, 2*time.Second)
 	def(&c.StableAfter, 2*time.Second)
 	def(&c.DeadAfter, 30*time.Second)

@@ -29,7 +29,7 @@ func (n *Node) FactsAfter(have uint64) (b []byte, index uint64, changed bool) {
 // Await returns true once this router has facts of that index or later ones, and
 // false when ctx ends before. A learner asks the leader for them at once.
 func (n *Node) Await(ctx context.Context, index uint64) bool {
-	if r := n.raft.Load(); r != nil && n.ledger.current().Index < index && !n.isVoter(r) {
+	if r := n.raft.Load(); r != nil && n.ledger.current().Index < index && !n.votes(r) {
 		select {
 		case n.hurry <- n.leader(r):
 		default: // one is under way, or follows within FollowInterval
@@ -54,6 +54,7 @@ func (n *Node) follow(ctx context.Context, r *raft.Raft) {
 		case <-t.C:
 		case from = <-n.hurry:
 		}
+		n.askWhoVotes(ctx, r)
 		f := n.ledger.current()
 		behind := f.Index == left
 		left = 0
@@ -118,7 +119,7 @@ func pickPeer(peers []Peer, cluster string, have uint64) (state.RouterID, bool) 
 // fetch asks a peer for newer facts: first for what has come since, and for all of them
 // where that can't be used here.
 func (n *Node) fetch(ctx context.Context, peer state.RouterID, have uint64) error {
-	ctx, cancel := context.WithTimeout(ctx, rpcTimeout)
+	ctx, cancel := context.WithTimeout(ctx, n.cfg.exchange())
 	defer cancel()
 	b, err := n.cfg.Fetch(ctx, peer, have)
 	if err != nil || len(b) == 0 {

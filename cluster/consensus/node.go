@@ -14,15 +14,8 @@ import (
 	"github.com/hearsay-llm/hearsay/state"
 )
 
-const (
-	// workers bounds the futures that are waited for at once.
-	workers = 16
-	// rpcTimeout bounds one exchange with a peer: what hangs on a cut connection
-	// hangs no longer, so that a healed partition converges in seconds.
-	rpcTimeout = 2 * time.Second
-	// handOver bounds the transfer of leadership at exit.
-	handOver = 2 * time.Second
-)
+// workers bounds the futures that are waited for at once.
+const workers = 16
 
 // Node is one router's part in the agreement. Its methods may be called from any
 // goroutine, before Run too.
@@ -37,6 +30,7 @@ type Node struct {
 	resign  chan struct{}       // capacity 1: full while leadership is handed over
 	ended   chan struct{}       // closed when Raft takes no more tasks
 	leaving departures
+	gone    removal
 	line    atomic.Uint64             // Facts.Recovered of what this router's own log holds
 	raft    atomic.Pointer[raft.Raft] // nil unless Run runs
 	open    func(*Node) (*disk, error)
@@ -100,12 +94,13 @@ func (n *Node) Run(ctx context.Context) (err error) {
 	}
 
 	n.stream = newStream(n.cfg.Layer, n.cfg.Self, n.cfg.Addr, n.line.Load, func() uint64 { return n.ledger.current().Recovered })
+	n.stream.removed = func() bool { r := n.raft.Load(); return r != nil && n.removed(r) }
 	// No pipelining (one request in flight): a few commits a second need none, and
 	// in raft 1.8 a sender whose decoder has left on a newer term blocks for ever,
 	// and with it Shutdown.
 	trans := raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
 		Stream: n.stream, ServerAddressProvider: &addresses{peers: n.cfg.Peers, seen: map[state.RouterID]string{n.cfg.Self: n.cfg.Addr}},
-		MaxPool: 3, MaxRPCsInFlight: 1, Timeout: rpcTimeout, Logger: newRaftLog(n.log),
+		MaxPool: 3, MaxRPCsInFlight: 1, Timeout: n.cfg.exchange(), Logger: newRaftLog(n.log),
 	})
 	n.trans = trans
 	var fsm *machine
@@ -186,13 +181,13 @@ func (n *Node) raftConfig(notify chan<- bool) *raft.Config {
 }
 
 // Resign hands leadership to another voter, if this router has it and there is one,
-// and returns when that has happened or is not to be had within 2 s. The router goes
+// and returns when that has happened or is not to be had within one exchange. The router goes
 // on as a voter: it follows, forwards commands, and may be elected again. For one
 // that is about to stop, so that there is a leader while its requests run out.
 func (n *Node) Resign(ctx context.Context) error { return n.handOver(ctx) }
 
 func (n *Node) handOver(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, handOver)
+	ctx, cancel := context.WithTimeout(ctx, n.cfg.exchange())
 	defer cancel()
 	select {
 	case n.resign <- struct{}{}:

@@ -54,7 +54,7 @@ func (n *Node) pushNow(ctx context.Context) {
 		room <- struct{}{}
 		told.Go(func() {
 			defer func() { <-room }()
-			ctx, cancel := context.WithTimeout(ctx, rpcTimeout)
+			ctx, cancel := context.WithTimeout(ctx, n.cfg.exchange())
 			defer cancel()
 			if err := n.cfg.Push(ctx, p.ID, b); err != nil && ctx.Err() == nil {
 				n.log.Debug().Err(err).Str("peer", string(p.ID)).Str("name", n.name(p.ID)).Msg("peer not told of new facts")

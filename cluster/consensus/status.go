@@ -25,6 +25,9 @@ type Status struct {
 	Epoch      uint64
 	ClusterID  string
 	Voters     []Voter // in id order; a learner knows none
+	// Removed says of a learner that it was a voter, by its own log still is, and that the
+	// leader has told it that it has no vote any more.
+	Removed bool
 	// LastContact is the time since the leader was last heard; 0 on the leader
 	// itself, negative when none ever was.
 	LastContact time.Duration
@@ -66,8 +69,10 @@ func (n *Node) Status() Status {
 		s.State, s.LastContact = "leader", 0
 	case !n.isVoter(r):
 		s.State, s.Voters = "learner", nil // those of its log may be old
+	case n.removed(r):
+		s.State, s.Voters, s.Removed = "learner", nil, true
 	case n.leftBehind(r) && !n.called(r) && s.Leader != "":
-		if s.State = "learner"; time.Since(n.began) < returning*n.cfg.HeartbeatTimeout {
+		if s.State = "learner"; time.Since(n.began) < n.patience() {
 			s.State = "returning" // whether it still votes, the leader will show
 		} else {
 			s.Voters = nil

@@ -21,6 +21,9 @@ type stream struct {
 	addr  string
 	own   func() uint64 // line of this router's log
 	known func() uint64 // newest line that it has heard of
+	// removed says that this router has no vote any more, whatever Raft takes it for: it
+	// then calls nobody, so that nobody is asked for votes. Nil: never.
+	removed func() bool
 
 	mu     sync.Mutex
 	muted  bool                  // guarded by mu
@@ -29,6 +32,8 @@ type stream struct {
 }
 
 var errSuperseded = errors.New("this router's log was superseded by a recovery")
+
+var errRemoved = errors.New("this router is no longer a voter")
 
 var errMuted = errors.New("this router is silent: its log takes no entries")
 
@@ -81,6 +86,9 @@ func (s *stream) Dial(addr raft.ServerAddress, timeout time.Duration) (net.Conn,
 	s.mu.Unlock()
 	if err == nil && s.known() > s.own() {
 		err = errSuperseded
+	}
+	if err == nil && s.removed != nil && s.removed() {
+		err = errRemoved
 	}
 	if err != nil {
 		return nil, err

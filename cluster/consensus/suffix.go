@@ -26,10 +26,11 @@ const (
 )
 
 // urgent reports whether routers must not go on for long without knowing a command: it
-// takes something away.
+// takes something away. A restore may: it can drain, hold and leave out. Clients' keys are
+// no facts: each router has them from its own file.
 func urgent(k state.CommandKind) bool {
 	switch k {
-	case state.CommandDrain, state.CommandRemoveReplica, state.CommandHold:
+	case state.CommandDrain, state.CommandRemoveReplica, state.CommandHold, state.CommandRestore:
 		return true
 	}
 	return false

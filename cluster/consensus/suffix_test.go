@@ -299,10 +299,12 @@ func TestWhatIsTakenAwayIsPushed(t *testing.T) {
 			}
 		}
 		f.until(2*time.Minute, "all have it", all(first.Index))
+		saved := l.Facts().Clone()
 		for name, cmd := range map[string]state.Command{
 			"drain":   {Kind: state.CommandDrain, Of: "replica1", Drain: &state.Drain{Reason: "x"}},
 			"hold":    {Kind: state.CommandHold, Target: chat},
 			"removed": {Kind: state.CommandRemoveReplica, Of: "replica1"},
+			"restore": {Kind: state.CommandRestore, Facts: saved},
 		} {
 			c.clear()
 			r := must(t, l, cmd)

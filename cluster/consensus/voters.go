@@ -315,7 +315,7 @@ func (n *Node) demote(ctx context.Context, v raft.Server) error {
 	if err != nil || !ok {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, rpcTimeout)
+	ctx, cancel := context.WithTimeout(ctx, n.cfg.exchange())
 	defer cancel()
 	t := time.NewTicker(lookEvery / 10)
 	defer t.Stop()
@@ -336,7 +336,7 @@ const lagAllowed = 64
 
 // caughtUp asks a staged server for the end of its log.
 func (n *Node) caughtUp(ctx context.Context, v raft.Server) bool {
-	ctx, cancel := context.WithTimeout(ctx, rpcTimeout)
+	ctx, cancel := context.WithTimeout(ctx, n.cfg.exchange())
 	defer cancel()
 	i, err := n.lastLog(ctx, v)
 	r := n.raft.Load()

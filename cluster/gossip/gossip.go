@@ -38,6 +38,7 @@ type Gossip struct {
 
 	mu      sync.Mutex
 	peers   map[state.RouterID]*peer    // guarded by mu; those with a stream
+	byAll   map[state.BootID]bool       // guarded by mu; see heardByAll; emptied when peers, or what they hear, change
 	heard   map[state.RouterID]hearsay  // guarded by mu; what came last of each router
 	cursors map[state.BootID]cursor     // guarded by mu; how much of each journal is here
 	retired map[state.BootID]time.Time  // guarded by mu; boots that are over
@@ -148,7 +149,7 @@ func New(cfg Config, store Store, index Index, mesh Mesh) (*Gossip, error) {
 		cfg: cfg, log: log, metrics: newMetrics(cfg.Registerer),
 		store: store, index: index, mesh: mesh, boot: clock.Boot(), clock: clock,
 		inbox: make(chan inbound, inboxSize), stopped: make(chan struct{}), poke: make(chan struct{}, 1),
-		ready: make(chan struct{}), peers: map[state.RouterID]*peer{}, heard: map[state.RouterID]hearsay{},
+		ready: make(chan struct{}), peers: map[state.RouterID]*peer{}, byAll: map[state.BootID]bool{}, heard: map[state.RouterID]hearsay{},
 		cursors: map[state.BootID]cursor{}, retired: map[state.BootID]time.Time{},
 		fresh: map[state.ReplicaID]reading{}, loads: map[state.BootID]*load{}, taught: map[state.BootID]*taught{},
 	}

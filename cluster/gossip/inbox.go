@@ -53,6 +53,7 @@ func (g *Gossip) up(id state.RouterID, boot state.BootID) {
 	g.mu.Lock()
 	p := &peer{id: id, boot: boot, upAt: now, has: map[state.BootID]uint64{}, knows: map[state.BootID]uint64{}, speak: wire.MinVersion}
 	g.peers[id] = p
+	clear(g.byAll)
 	g.streamChanges.Add(1)
 	b := wire.Beacon{Router: g.cfg.Self, Boot: g.boot, Sent: g.clock.Since(now), Addr: g.roster.self(), Version: g.cfg.Version}
 	g.send(id, wire.KindBeacon, wire.AppendBeacon(nil, &b)) // first: it places our stamps
@@ -66,6 +67,7 @@ func (g *Gossip) down(id state.RouterID, _ state.BootID) {
 	now := time.Now()
 	g.mu.Lock()
 	delete(g.peers, id)
+	clear(g.byAll)
 	g.streamChanges.Add(1)
 	g.say = true
 	g.roster.hint(id, "")
@@ -366,6 +368,7 @@ func (g *Gossip) takeBeacon(m *wire.Beacon, in *inbound) {
 			g.wake()
 		}
 		p.hears = hears
+		clear(g.byAll)
 	}
 	g.mu.Unlock()
 }

@@ -214,10 +214,11 @@ func (g *Gossip) beacons(now time.Time) {
 	for _, m := range g.roster.snapshot() {
 		members[m.id] = m
 	}
+	hears := g.hears(now)
 	for _, p := range g.streams() {
 		m, ok := members[p.id]
 		b.UDPQuiet = ok && m.state == Alive && g.udpQuiet(&m, p, now)
-		b.Hears, b.Same = g.hears(p, now)
+		b.Hears, b.Same = g.sayHears(p, hears)
 		g.send(p.id, wire.KindBeacon, wire.AppendBeacon(nil, &b))
 	}
 }
@@ -225,20 +226,28 @@ func (g *Gossip) beacons(now time.Time) {
 // settled is how long a stream must be up before others may stop relaying to us.
 const settled = time.Second
 
-// hears lists whose news we get without this peer; same says that it was told so.
-func (g *Gossip) hears(p *peer, now time.Time) (list []state.BootID, same bool) {
+// hears lists whose news we get from themselves, in order. It is not changed afterwards.
+func (g *Gossip) hears(now time.Time) []state.BootID {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	for _, q := range g.peers {
-		if now.Sub(q.upAt) >= settled {
-			list = append(list, q.boot)
+	list := make([]state.BootID, 0, len(g.peers))
+	for _, p := range g.peers {
+		if now.Sub(p.upAt) >= settled {
+			list = append(list, p.boot)
 		}
 	}
 	slices.Sort(list)
+	return list
+}
+
+// sayHears is what a peer is to be told of that; nothing where it was told the same.
+func (g *Gossip) sayHears(p *peer, list []state.BootID) (say []state.BootID, same bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
 	if p.speak >= tableVersion && p.saidHears != nil && slices.Equal(list, p.saidHears) {
 		return nil, true
 	}
-	p.saidHears = append(list[:len(list):len(list)], 0)[:len(list)]
+	p.saidHears = list // shared by all who are told the same
 	return list, false
 }
 

@@ -128,9 +128,29 @@ func (g *Gossip) pass(m relayed) {
 	g.wake()
 }
 
+// heardByAll reports whether every peer but the origin hears it, as is so of all origins
+// in a whole mesh. It is remembered, since it is asked at every message: to look at all
+// peers each time would cost the square of their number. The caller holds mu.
+func (g *Gossip) heardByAll(origin state.BootID) bool {
+	all, known := g.byAll[origin]
+	if !known {
+		all = true
+		for _, p := range g.peers {
+			all = all && !p.needs(origin, "")
+		}
+		if len(g.byAll) < maxMembers {
+			g.byAll[origin] = all
+		}
+	}
+	return all
+}
+
 // wanting reports whether any peer needs an origin's rows and readings from us.
 // The caller holds mu.
 func (g *Gossip) wanting(origin state.BootID, from state.RouterID, now time.Time) bool {
+	if g.heardByAll(origin) {
+		return false
+	}
 	for _, p := range g.peers {
 		if p.needs(origin, from) && now.Sub(p.upAt) >= relayAfter {
 			return true

@@ -132,6 +132,9 @@ func agreement(r *console.Raft) string {
 		return fmt.Sprintf("a voter by its own log, which %s has not called since it started, facts at %d", leader, r.Facts)
 	case r.Role == "learner" && r.ClusterID == "":
 		return "learner: no cluster is formed yet"
+	case r.Role == "learner" && r.Removed:
+		return fmt.Sprintf("learner, %s, facts at %d: no longer a voter, its vote was given up while it was away; nothing to do, it serves as before, "+
+			"and is given a vote again when one is missing", leader, r.Facts)
 	case r.Role == "learner" && r.Leader == "":
 		return fmt.Sprintf("learner, no leader, facts at %d: no voter that is alive is known here", r.Facts)
 	case r.Role == "learner":

@@ -21,6 +21,7 @@ func TestAgreementOfALearner(t *testing.T) {
 	}
 	f(console.Raft{}, "no cluster is formed yet")
 	f(console.Raft{ClusterID: "c", Facts: 7}, "no leader, facts at 7: no voter that is alive is known")
+	f(console.Raft{ClusterID: "c", Leader: "r1", LeaderName: "one", Facts: 7, Removed: true}, "leader one, facts at 7: no longer a voter")
 	f(console.Raft{ClusterID: "c", Leader: "r1", LeaderName: "one"}, "leader one, facts at 0 (not one of the voters")
 }
 

@@ -26,7 +26,7 @@ func (n *Node) View() *state.View { return n.store.View() }
 // Info is what the node says of itself.
 func (n *Node) Info() console.Info {
 	s := n.raft.Status()
-	raft := console.Raft{ClusterID: s.ClusterID, Leader: string(s.Leader), Role: s.State, Term: s.Term, Epoch: s.Epoch, Facts: s.FactsIndex}
+	raft := console.Raft{ClusterID: s.ClusterID, Leader: string(s.Leader), Role: s.State, Term: s.Term, Epoch: s.Epoch, Facts: s.FactsIndex, Removed: s.Removed}
 	for _, v := range s.Voters {
 		raft.Voters = append(raft.Voters, string(v.ID))
 	}

@@ -25,6 +25,7 @@ const (
 	callCluster = "cluster" // the committed cluster id
 	callKeyring = "keyring" // a change of the shared secrets
 	callConfig  = "config"  // digests of the pools that a router runs
+	callVoters  = "voters"  // who has a vote, of the leader
 )
 
 // newCluster makes mesh, gossip, consensus and the reader of engines.
@@ -96,7 +97,8 @@ func (n *Node) newConsensus(meshAddr string) (err error) {
 		Self: n.id, Addr: meshAddr, DataDir: raftDir(n.cfg.Node.DataDir), Memory: n.deps.Memory,
 		Layer:  consensus.NewLayer(ln, dial),
 		Voters: n.cfg.Cluster.Voters, BootstrapExpect: n.cfg.Cluster.BootstrapExpect, Join: n.cfg.Cluster.joins(),
-		Peers: n.peers, Name: n.gossip.Name,
+		HeartbeatTimeout: n.cfg.Cluster.Raft.HeartbeatTimeout,
+		Peers:            n.peers, Name: n.gossip.Name,
 		Publish: func(f *state.Facts) {
 			if f.Config.Revision != n.store.View().Facts.Config.Revision {
 				n.askAgain()
@@ -109,6 +111,9 @@ func (n *Node) newConsensus(meshAddr string) (err error) {
 		},
 		Fetch: func(ctx context.Context, peer state.RouterID, have uint64) ([]byte, error) {
 			return fetchNews(have, func(method string, payload []byte) ([]byte, error) { return n.mesh.Call(ctx, peer, method, payload) })
+		},
+		AskVoters: func(ctx context.Context, peer state.RouterID) ([]byte, error) {
+			return n.mesh.Call(ctx, peer, callVoters, nil)
 		},
 		Push: func(ctx context.Context, peer state.RouterID, news []byte) error {
 			_, err := n.mesh.Call(ctx, peer, callPush, news)
@@ -143,6 +148,8 @@ func (n *Node) newConsensus(meshAddr string) (err error) {
 			return []byte(n.raft.Facts().ClusterID), nil
 		case callConfig:
 			return n.sayConfig()
+		case callVoters:
+			return n.raft.SayVoters(ctx)
 		case callKeyring:
 			return n.changeOwnKeys(ctx, payload)
 		case callPick:

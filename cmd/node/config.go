@@ -44,10 +44,16 @@ type ClusterConfig struct {
 	JoinFile        string           `yaml:"join_file"`        // further ones, one a line, read again and again
 	BootstrapExpect int              `yaml:"bootstrap_expect"` // nodes that must see each other before the first start of a cluster
 	Voters          int              `yaml:"voters"`           // Raft voters: 1, 3 or 5
+	Raft            RaftConfig       `yaml:"raft"`             // how long voters wait for each other
 	SecretFile      string           `yaml:"secret_file"`      // shared secret that encrypts and authenticates all cluster traffic
 	TLS             ClusterTLSConfig `yaml:"tls"`              // certificates of routers, for the streams between them
 	Insecure        bool             `yaml:"insecure"`         // allow a cluster address beyond loopback without a secret
 	Sharing         bool             `yaml:"sharing"`          // tell other routers about load and prefixes; false only for comparisons
+}
+
+// RaftConfig says how long voters wait for each other.
+type RaftConfig struct {
+	HeartbeatTimeout time.Duration `yaml:"heartbeat_timeout"` // silence after which a leader is taken for dead
 }
 
 // APIConfig bounds the client API.
@@ -188,7 +194,7 @@ func Defaults() Config {
 		Node:   NodeConfig{DataDir: "./hearsay-data"},
 		Listen: ListenConfig{API: ":8080", Admin: "127.0.0.1:8081", Cluster: "127.0.0.1:7946"},
 		Cluster: ClusterConfig{
-			Name: "default", BootstrapExpect: 1, Voters: 3, Sharing: true,
+			Name: "default", BootstrapExpect: 1, Voters: 3, Sharing: true, Raft: RaftConfig{HeartbeatTimeout: 500 * time.Millisecond},
 		},
 		API: APIConfig{
 			MaxBody: 64 << 20, MaxHeader: 16 << 10, BodyBudget: 1 << 30, MaxConnections: 20000, ConnectionMaxAge: 10 * time.Minute, WriteStall: 30 * time.Second, DrainDelay: 2 * time.Second,

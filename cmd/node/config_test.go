@@ -44,7 +44,7 @@ func TestMinimalFileGetsDefaults(t *testing.T) {
 
 func TestUnitsAndEnvironment(t *testing.T) {
 	c, err := load(t, "api: {max_body: 8MiB}\npools:\n  - {name: c, model: m, breaker: {max_ejected: 25%, open: 90s}, heartbeat: 10s}\n  - {name: d, model: n, heartbeat: 0s}\n",
-		"HEARSAY_LISTEN_API=127.0.0.1:9", "HEARSAY_CLUSTER_JOIN=a:1, b:2", "HEARSAY_API_MAX_HEADER=4KiB", "HEARSAY_CLUSTER_VOTERS=5", "HEARSAY_API_CONNECTION_MAX_AGE=1m",
+		"HEARSAY_LISTEN_API=127.0.0.1:9", "HEARSAY_CLUSTER_JOIN=a:1, b:2", "HEARSAY_API_MAX_HEADER=4KiB", "HEARSAY_CLUSTER_VOTERS=5", "HEARSAY_API_CONNECTION_MAX_AGE=1m", "HEARSAY_CLUSTER_RAFT_HEARTBEAT_TIMEOUT=2s",
 		"HEARSAY_API_DEBUG=true", "HEARSAY_SERVER=http://x", "OTHER=1")
 	if err != nil {
 		t.Fatal(err)
@@ -55,7 +55,7 @@ func TestUnitsAndEnvironment(t *testing.T) {
 	if a, b := c.Pools[0].Spec(), c.Pools[1].Spec(); a.Heartbeat != 10*time.Second || b.Heartbeat != 0 {
 		t.Errorf("heartbeats: %v, %v", a.Heartbeat, b.Heartbeat)
 	}
-	if c.Listen.API != "127.0.0.1:9" || len(c.Cluster.Join) != 2 || c.Cluster.Join[1] != "b:2" || c.Cluster.Voters != 5 || c.API.ConnectionMaxAge != time.Minute || !c.API.Debug {
+	if c.Listen.API != "127.0.0.1:9" || len(c.Cluster.Join) != 2 || c.Cluster.Join[1] != "b:2" || c.Cluster.Voters != 5 || c.API.ConnectionMaxAge != time.Minute || !c.API.Debug || c.Cluster.Raft.HeartbeatTimeout != 2*time.Second {
 		t.Errorf("environment: %+v", c)
 	}
 }
@@ -87,6 +87,8 @@ func TestFaultsNameTheirPlace(t *testing.T) {
 	f("one address in two pools", "pools:\n  - {name: c, model: m, replicas: [{url: \"http://h:80\"}]}\n  - {name: d, model: n, replicas: [{url: \"http://h\"}]}\n", "is a replica of pools[0] already")
 	f("same replica spelt twice", "pools:\n  - {name: c, model: m, replicas: [{url: \"http://h:80\"}, {url: \"HTTP://H/\"}]}\n", "stands twice")
 	f("not a URL", "pools:\n  - {name: c, model: m, replicas: [{url: \"h:80\"}]}\n", "http://10.0.0.1:8000")
+	f("too soon for an election", "cluster: {raft: {heartbeat_timeout: 100ms}}\n", "line 1: cluster.raft.heartbeat_timeout: is 100ms: 200ms to 10s")
+	f("too late for one", "cluster:\n  raft:\n    heartbeat_timeout: 11s\n", "line 3: cluster.raft.heartbeat_timeout: is 11s")
 	f("open cluster address", "listen: {cluster: \"0.0.0.0:7946\"}\n", "cluster.secret_file", "insecure")
 	f("open admin address", "listen: {admin: \":8081\"}\n", "admin.token_file")
 	f("process without command", "pools:\n  - {name: c, model: m, scale: {actuator: process, max: 2}}\n", "scale.command", "{port}")

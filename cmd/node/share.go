@@ -154,6 +154,9 @@ func (n *Node) Members() []console.Member {
 			inFlight, own := n.inFlight(), n.mark(n.digests())
 			row.Config = &own
 			row.Mesh, row.HeardMS, row.InFlight, row.Facts = "-", 0, &inFlight, &raft.FactsIndex
+			if raft.Removed {
+				row.Trouble = "no longer a voter: its vote was given up while it was away; nothing to do, it serves as a learner"
+			}
 		}
 		if !m.Self && m.State == gossip.Alive {
 			row.Config = n.markOf(m.ID)

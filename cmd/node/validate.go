@@ -52,6 +52,9 @@ func (c *Config) validate(v *faults) {
 	} else if e := c.Cluster.BootstrapExpect; e > max(n, 2) {
 		v.between("cluster.bootstrap_expect", "cluster.voters", "is %d, with %d voters: %d found the cluster, further routers only join it", e, n, n)
 	}
+	if d := c.Cluster.Raft.HeartbeatTimeout; d < minRaftHeartbeat || d > maxRaftHeartbeat {
+		v.add("cluster.raft.heartbeat_timeout", "is %v: %v to %v, three to four times the round trip between the routers that are farthest apart", d, minRaftHeartbeat, maxRaftHeartbeat)
+	}
 	for i, j := range c.Cluster.Join {
 		v.addr(fmt.Sprintf("cluster.join[%d]", i), j)
 	}
@@ -281,6 +284,13 @@ func (p *PoolConfig) validateRoles(v *faults, at string) {
 		v.add(at+".scale.actuator", "is %s: pools with roles prefill and decode can only be scaled by dry_run and kubernetes", a)
 	}
 }
+
+// Bounds of cluster.raft.heartbeat_timeout: below, a busy machine costs leaders; above,
+// a dead one is missed for most of a minute.
+const (
+	minRaftHeartbeat = 200 * time.Millisecond
+	maxRaftHeartbeat = 10 * time.Second
+)
 
 // maxPrewarm bounds the prefixes that replicas are warmed with: as many are told apart.
 const maxPrewarm = 64

@@ -32,6 +32,7 @@ type Raft struct {
 	Facts      uint64   `json:"facts_index"`
 	Voters     []string `json:"voters"` // empty on a learner
 	VoterNames []string `json:"voter_names"`
+	Removed    bool     `json:"removed,omitempty"` // of a learner: it was a voter, and its vote was given up while it was away
 }
 
 // ConfigMark names a configuration of the pools. Routers with the same digest run the

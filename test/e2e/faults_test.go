@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hearsay-llm/hearsay/state"
 	"github.com/hearsay-llm/hearsay/test/enginesim"
 	"github.com/hearsay-llm/hearsay/test/harness"
 )
@@ -20,12 +21,19 @@ import (
 // The tests here are lines of ARCHITECTURE's failure table that no other test shows with real processes; docs/cases.md
 // has the whole list.
 
-// The router that reads an engine hangs, its connections open: another one reads it.
+// The router that reads an engine hangs, its connections open: the next one in order reads it, and goes on doing so.
+// How soon is shown in simulated time (scenario TestReaderHangs).
 func TestReaderHangs(t *testing.T) {
 	t.Parallel()
 	p := cluster(t, harness.ProcsConfig{Routers: 3, Engines: 2})
 	joined(t, p.Routers)
-	engine := ask[[]replica](t, p.Routers[0], "replicas")[0].ID
+	first := ask[[]replica](t, p.Routers[0], "replicas")[0]
+	engine := first.ID
+	var ids []state.RouterID
+	for _, r := range p.Routers {
+		ids = append(ids, state.RouterID(ask[status](t, r, "status").Router.ID))
+	}
+	order := harness.ReadingOrder(first.URL, ids)
 	read := func(r *harness.Proc) replica {
 		for _, rep := range ask[[]replica](t, r, "replicas") {
 			if rep.ID == engine {
@@ -35,7 +43,11 @@ func TestReaderHangs(t *testing.T) {
 		t.Fatalf("%s does not list %s", r.Name, engine)
 		return replica{}
 	}
-	hung := read(p.Routers[0]).Reader
+	hung, next := string(order[0]), string(order[1])
+	poll(t, patience, "the first in order reads the engine", func() (bool, string) {
+		rep := read(p.Routers[0])
+		return rep.Reader == hung, fmt.Sprintf("%+v, want %s", rep, hung)
+	})
 	var rest []*harness.Proc
 	for _, r := range p.Routers {
 		if ask[status](t, r, "status").Router.ID != hung {
@@ -51,10 +63,20 @@ func TestReaderHangs(t *testing.T) {
 		t.Fatalf("no router is the reader %q", hung)
 	}
 	for _, r := range rest {
-		poll(t, patience, r.Name+" gets readings from another reader", func() (bool, string) {
+		poll(t, patience, r.Name+" gets readings from the next reader", func() (bool, string) {
 			rep := read(r)
-			return rep.Reader != hung && rep.Reader != "" && rep.ReadingAgeMS < 1000, fmt.Sprintf("%+v", rep)
+			return rep.Reader == next && rep.ReadingAgeMS < 1000, fmt.Sprintf("%+v, want %s", rep, next)
 		})
+		for range 5 { // each ends with a reading that is younger than the look before it
+			looked := time.Now()
+			poll(t, patience, r.Name+" gets a further reading", func() (bool, string) {
+				rep := read(r)
+				if rep.Reader != next {
+					t.Fatalf("%s: %+v, the reader was %s", r.Name, rep, next)
+				}
+				return time.Since(looked) > time.Duration(rep.ReadingAgeMS*float64(time.Millisecond)), fmt.Sprintf("%+v", rep)
+			})
+		}
 		if resp, body := whole(t, r.API+"/v1/chat/completions", chat("hello", 2, false, "")); resp.StatusCode != http.StatusOK {
 			t.Errorf("%s: status %d, %s", r.Name, resp.StatusCode, body)
 		}

@@ -340,6 +340,20 @@ func (r *Router) members(st string) (n int) {
 	return n
 }
 
+// unready says what a router lacks that is to be one of n.
+func (r *Router) unready(n int) error {
+	if ok, why := r.Node().Ready(); !ok {
+		return fmt.Errorf("%s: %s", r.Name, strings.Join(why, ", "))
+	}
+	if r.Node().View().Facts.Index == 0 {
+		return fmt.Errorf("%s: no committed facts", r.Name)
+	}
+	if seen := r.members("alive"); seen != n {
+		return fmt.Errorf("%s: sees %d routers of %d", r.Name, seen, n)
+	}
+	return r.unread()
+}
+
 // unread says which engines it has no fresh reading of.
 func (r *Router) unread() error {
 	var errs []error

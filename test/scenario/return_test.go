@@ -1,8 +1,10 @@
 package scenario
 
 import (
+	"fmt"
 	"net/http"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -32,5 +34,55 @@ func TestVoterIsBackAfterLong(t *testing.T) {
 			slowest = max(slowest, b.Within(2*time.Second, "the facts of then", sameFacts(b, then)))
 		}
 		t.Logf("the facts on all %v later at most", slowest)
+	})
+}
+
+// A voter is away for so long that another router gets its vote. Back, it says that it is no longer a voter, and serves and
+// writes as a learner; the leader is not disturbed.
+func TestVoterThatWasReplacedSaysSo(t *testing.T) {
+	t.Parallel()
+	harness.InBubble(t, harness.BubbleConfig{Routers: 4, Delay: time.Millisecond}, func(t *testing.T, b *harness.Bubble) {
+		b.Within(15*time.Second, "three voters", voting(b, 3))
+		l, _ := waitLeader(b, 5*time.Second)
+		voters := l.Node().Info().Raft.Voters
+		at := slices.IndexFunc(b.Routers(), func(r *harness.Router) bool { return r != l && slices.Contains(voters, string(r.ID())) })
+		away := b.Router(at)
+		id := string(away.ID())
+		away.Kill()
+		b.Within(time.Minute, "it is replaced", func() error {
+			if v := l.Node().Info().Raft.Voters; len(v) != 3 || slices.Contains(v, id) {
+				return fmt.Errorf("voters %v", v)
+			}
+			return nil
+		})
+		term := l.Node().Info().Raft.Term
+		away.Restart()
+		b.WaitReady()
+		// The leader had begun to call it once more, with pauses of up to 10 s, when it removed it.
+		took := b.Within(25*time.Second, "it knows", func() error {
+			if r := away.Node().Info().Raft; r.Role != "learner" || !r.Removed || r.Leader != string(l.ID()) {
+				return fmt.Errorf("%+v", r)
+			}
+			return nil
+		})
+		t.Logf("it knows %v after it is ready", took)
+		for _, m := range away.Node().Members() {
+			if m.Self && (m.Raft != "learner" || !strings.Contains(m.Trouble, "no longer a voter")) {
+				t.Errorf("its own line: %+v", m)
+			}
+		}
+		if n := strings.Count(away.Log(), "no longer a voter"); n != 1 {
+			t.Errorf("it logs so %d times", n)
+		}
+		ok(t, b.Chat(at, streamed(chat("Be brief.", "Do you serve?", 3))))
+		index, status := setTarget(t, away, 3)
+		if status != http.StatusOK {
+			t.Errorf("a write through it: status %d", status)
+		}
+		b.Within(time.Second, "the target on all", sameFacts(b, index))
+		b.Settle(20 * time.Second)
+		if now := l.Node().Info().Raft; now.Term != term || now.Role != "leader" {
+			t.Errorf("the leader was disturbed: term %d, now %+v", term, now)
+		}
 	})
 }

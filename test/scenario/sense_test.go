@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hearsay-llm/hearsay/state"
 	"github.com/hearsay-llm/hearsay/test/enginesim"
 	"github.com/hearsay-llm/hearsay/test/harness"
 )
@@ -86,6 +87,72 @@ func TestReaderDies(t *testing.T) {
 				}
 			}
 		}
+	})
+}
+
+// The router that reads an engine hangs, its connections open: nothing comes of it, and nothing is refused. The next one
+// in order takes over after a second, no other one does, no reading is ever older than that and one reading's way, and
+// engines that others read stay with their readers. When it is back it reads again.
+func TestReaderHangs(t *testing.T) {
+	t.Parallel()
+	harness.InBubble(t, harness.BubbleConfig{Routers: 4, Engines: 6, Delay: time.Millisecond}, func(t *testing.T, b *harness.Bubble) {
+		var ids []state.RouterID
+		for _, r := range b.Routers() {
+			ids = append(ids, r.ID())
+		}
+		hung := b.Routers()[slices.Index(ids, harness.ReadingOrder(b.Engine(0).URL(), ids)[0])]
+		rest := slices.DeleteFunc(slices.Clone(b.Routers()), func(r *harness.Router) bool { return r == hung })
+		readBy := func(place int) func() error { // of those that are not hung
+			return func() error {
+				for _, e := range b.Engines() {
+					order := harness.ReadingOrder(e.URL(), ids)
+					want := order[0]
+					if want == hung.ID() {
+						want = order[place]
+					}
+					for _, r := range rest {
+						if v := r.Replica(e.ID); v.Reading.Reader != want {
+							return fmt.Errorf("%s has a reading of %s by %s, want %s", r.Name, e.Name, v.Reading.Reader, want)
+						}
+					}
+				}
+				return nil
+			}
+		}
+		b.Within(15*time.Second, "the first in order read", readBy(0))
+		b.Net.Isolate(hung.Name)
+		began := time.Now()
+		var took, oldest, later time.Duration
+		for since := time.Duration(0); since < 6*time.Second; since = time.Since(began) {
+			if err := readBy(1)(); err == nil {
+				if took == 0 {
+					took = since
+				}
+			} else if took > 0 {
+				t.Fatalf("%v after it hung: %v", since, err)
+			}
+			for _, r := range rest {
+				for _, e := range b.Engines() {
+					v := r.Replica(e.ID)
+					age := time.Since(v.ReadingAt)
+					if oldest = max(oldest, age); since > 3*time.Second {
+						later = max(later, age)
+					}
+					order := harness.ReadingOrder(e.URL(), ids)
+					if by := v.Reading.Reader; by != order[0] && (order[0] != hung.ID() || by != order[1]) {
+						t.Fatalf("%v after %s hung: %s is read by %s, in place %d", since, hung.Name, e.Name, by, slices.Index(order, by))
+					}
+				}
+			}
+			time.Sleep(5 * time.Millisecond)
+		}
+		t.Logf("taken over after %v; no reading older than %v, from then on %v", took, oldest, later)
+		if took == 0 || took > 1200*time.Millisecond || oldest > 1200*time.Millisecond || later > 700*time.Millisecond {
+			t.Errorf("taken over after %v; a reading was %v old, from then on %v", took, oldest, later)
+		}
+		b.Net.HealAll()
+		took = b.Within(15*time.Second, "it reads again", readBy(0))
+		t.Logf("it reads again %v after it is back", took)
 	})
 }
 
