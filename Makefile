@@ -86,9 +86,9 @@ sim: ## whole clusters in simulated time: faults, then scale: figures in test/be
 	bin/sim.test -test.timeout 0 -test.run 'TestSim$$' $(or $(SIM),-cells all) -out test/bench/out -images docs/img
 
 .PHONY: sim-policies
-sim-policies: ## every policy on the same workloads in simulated time, their knees, hot prefixes, slow replicas (an hour or more; SIM="-cells learn -seeds 1" runs a part)
+sim-policies: ## every policy on the same workloads in simulated time, their knees, hot prefixes, slow replicas, bands and tenants (an hour or more; SIM="-cells learn -seeds 1" runs a part)
 	$(GO) test -c -o bin/sim.test ./test/bench/sim
-	bin/sim.test -test.timeout 0 -test.run 'TestSim$$' $(or $(SIM),-cells knee,policies,llmd,hot,k05,k07,k12,learn) -keep -out test/bench/out -images docs/img
+	bin/sim.test -test.timeout 0 -test.run 'TestSim$$' $(or $(SIM),-cells knee,policies,llmd,hot,k05,k07,k12,learn,mixed) -keep -out test/bench/out -images docs/img
 
 .PHONY: sim-scale
 sim-scale: ## the scaling loop beside an HPA-like and a KPA-like rule, each swept, and an oracle, in simulated time: 14 days of ServeGen, steps, spikes, faults (minutes; SCALE="-workloads step" runs a part)

@@ -150,6 +150,7 @@ func (j *Job) learn(r *Result) {
 			s.ITLBatch = s.Decode + 1
 			c.metrics.tpot.WithLabelValues(pool).Observe(s.ITL.Seconds())
 			j.streamed(s.ITL)
+			s.ITL = a.alone(s.ITL, r.Last.Sub(a.first), prefilledBy(c.store.View(), j.pick.Replica))
 		}
 		if c.cal != nil && (!a.learned || s.TTFT > 0 || s.ITL > 0) {
 			c.cal.Observe(s)

@@ -226,6 +226,9 @@ type attempt struct {
 	first     time.Time
 	nth       uint64 // its place among the picks remembered
 	learned   bool   // its time to first token was told to calibration
+
+	rate      float64   // at which the replica prefills, tokens/s, as believed at the pick
+	prefilled prefilled // by the replica at the first token
 }
 
 // Admit finds the pool that serves a request and makes its prefix marks. Errors

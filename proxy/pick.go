@@ -44,6 +44,7 @@ func (j *Job) next(anyway bool) (*state.ReplicaView, error) {
 	a := attempt{open: true, began: now, sample: j.choice.Sample()}
 	a.sample.ViewAge, a.sample.Retried = rowsAge(v, now), j.Attempts() > 1
 	a.ticket = ticket
+	a.rate = j.choice.Candidates[j.choice.Chosen].Terms.Rate
 	if c.index != nil && len(j.marks) > 0 {
 		a.placement = c.index.Place(r.ID, j.marks, j.tokens, now)
 	}
@@ -147,6 +148,7 @@ func (j *Job) First() {
 	a.first = j.core.now()
 	j.core.picks.first(a.nth, a.first.Sub(a.began))
 	a.ticket.FirstToken()
+	a.prefilled = prefilledBy(j.core.store.View(), j.pick.Replica)
 	if a.placement != nil {
 		a.placement.First(a.first)
 	}

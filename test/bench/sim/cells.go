@@ -2,6 +2,7 @@ package sim
 
 import (
 	"fmt"
+	"testing"
 	"time"
 
 	"github.com/hearsay-llm/hearsay/routing"
@@ -20,6 +21,10 @@ type Cell struct {
 	Drive func(*Cluster) map[string]float64
 	// Bisect finds the knee: the cell runs at several rates, from Config.Rate on.
 	Bisect bool
+	// Run runs cells that are not of a Cluster.
+	Run func(t *testing.T, c Cell, seed uint64, w *Workload) (Result, error)
+
+	TraceFile string // where its picks are written; empty: nowhere
 }
 
 // Scale is how much of the matrix is run.
@@ -48,7 +53,7 @@ func RouterGroups() []string {
 
 // PolicyGroups are about policies beside each other, and what the default one bears.
 func PolicyGroups() []string {
-	return []string{"knee", "policies", "llmd", "hot", "k07", "k05", "k12", "learn"}
+	return []string{"knee", "policies", "llmd", "hot", "k07", "k05", "k12", "learn", "mixed"}
 }
 
 // Matrix is all cells of a scale.
@@ -70,6 +75,7 @@ func Matrix(s Scale) (cells []Cell) {
 	llmdCells(add, pick)
 	hotCells(add, pick)
 	learnCells(add, pick)
+	mixedCells(add, pick)
 	return cells
 }
 

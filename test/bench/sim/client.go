@@ -18,6 +18,7 @@ type Record struct {
 	Reason            string // of the pick
 	Failed            string // empty: served
 	Truth             PickTruth
+	Seen              Seen
 }
 
 // TTFT is the time from sending to the first token.

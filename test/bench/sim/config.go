@@ -39,6 +39,7 @@ type Config struct {
 	Truth          bool    // the sketch's live matches are replaced by the engines' own caches
 
 	// What is measured beside.
+	Trace    bool // note what each pick went by
 	Watch    bool // compare every pick with the truth
 	Probe    int  // every so many requests, offer one to every router; 0: never
 	Delays   bool // of gossip

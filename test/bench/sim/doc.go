@@ -13,6 +13,9 @@
 // routers have no membership either, since nothing here depends on it; engines
 // never fail.
 //
+// Group mixed is another thing: whole nodes (test/harness) with keys, queues, roles and
+// adapters, over HTTP.
+//
 // It needs a testing/synctest bubble, so it is run through its test: a reduced
 // matrix with laws always, and whole matrices by `make sim`. Virtual time makes
 // latencies independent of the machine. Workloads, router draws, links and tie

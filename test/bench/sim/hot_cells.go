@@ -39,7 +39,7 @@ func llmdCells(add adder, pick picked) {
 						kind = "repeated"
 					}
 					add(Cell{
-						Group: "llmd", Name: fmt.Sprintf("%s, %g/s, %s, %s", kind, rate, onOff(n, false), p), Work: work, Size: size, Seeds: pick(1, 1, 3),
+						Group: "llmd", Name: fmt.Sprintf("%s, %g/s, %s, %s", kind, rate, onOff(n, false), p), Work: work, Size: size, Seeds: pick(1, 3, 3),
 						Config: Config{Routers: n, Policy: p, KVTokens: llmdKV, Rate: rate, SLO: SLO{TTFT: time.Second, TPOT: 250 * time.Millisecond}},
 					})
 				}

@@ -140,6 +140,22 @@ var tables = map[string][]column{
 		{"all, later", extra("err_others_rest"), three},
 		colMean,
 	},
+	"mixed": {
+		{"high p50 s", extra("high_p50"), two},
+		{"high p99 s", extra("high_p99"), two},
+		{"refused", extra("high_refused"), two},
+		{"normal p50 s", extra("normal_p50"), two},
+		{"p99 s", extra("normal_p99"), two},
+		{"refused", extra("normal_refused"), two},
+		{"low p50 s", extra("low_p50"), two},
+		{"refused", extra("low_refused"), two},
+		{"a of its fair share", extra("of_fair_a"), two},
+		{"b", extra("of_fair_b"), two},
+		{"c", extra("of_fair_c"), two},
+		{"low's tokens", extra("low_share"), two},
+		{"tokens/s", extra("tokens_s"), none},
+		colCPU,
+	},
 	"scale": {
 		colHit, colEqual, colReg95, colBytes,
 		{"most", func(r *Result) float64 { return r.Figures.BytesMax / 1e3 }, one},
@@ -177,6 +193,7 @@ var titles = map[string]string{
 	"k05":         "K05: 800 short requests in 100 ms, 8 idle replicas, 4 routers",
 	"k12":         "K12: one of 8 replicas takes 4 times as long, 3 routers",
 	"learn":       "Predicted TTFT: median of |predicted - observed| / observed by requests seen; then one of 8 replicas takes 4 times as long",
+	"mixed":       "M11: bands and tenants of weights 1, 1, 2 (a, b, c) under overload, adapters, 6 replicas of 4 requests at most, 3 routers; loads in parts of what is served at most",
 	"scale":       "Routers x replicas, 1 % loss, 1-2 ms one way",
 }
 

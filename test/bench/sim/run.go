@@ -48,6 +48,7 @@ type Options struct {
 	Out    string   // directory of figures; empty: none are written
 	Keep   bool     // what Out holds of other cells stays, and is part of the result
 	Images string   // directory of plots; empty: none
+	Trace  string   // directory of one file a cell and seed, with every pick; empty: none
 	Log    io.Writer
 }
 
@@ -97,6 +98,12 @@ func Run(t *testing.T, o Options) []Result {
 			run := runCell
 			if cell.Bisect {
 				run = findKnee
+			}
+			if cell.Run != nil {
+				run = cell.Run
+			}
+			if o.Trace != "" {
+				cell.Trace, cell.TraceFile = true, filepath.Join(o.Trace, traceName(&cell, seed))
 			}
 			r, err := run(t, cell, seed, w)
 			if err != nil {
@@ -174,6 +181,11 @@ func runCell(t *testing.T, cell Cell, seed uint64, w *Workload) (r Result, err e
 				c.Run()
 			}
 			r.Figures = c.Figures()
+			if cell.TraceFile != "" {
+				if err = c.writeTrace(cell.TraceFile); err != nil {
+					t.Error(err)
+				}
+			}
 			if cell.Group == "scale" {
 				r.Figures.HeapBytes = c.weigh()
 				return

@@ -21,6 +21,7 @@ var (
 	out    = flag.String("out", "", "directory for sim.json and sim.csv")
 	keep   = flag.Bool("keep", false, "keep what -out holds of other cells, and show it too")
 	pick   = flag.String("pick", "", "weights of the pick, as \"stream_weight=0.3 stall_weight=0.1\"; see hearsay replay --what-if")
+	trace  = flag.String("trace", "", "directory for every pick of every cell, one CSV file each")
 	images = flag.String("images", "", "directory for plots (SVG)")
 )
 
@@ -29,7 +30,7 @@ func TestSim(t *testing.T) {
 	if *cells == "" {
 		return // the laws below are tests of their own
 	}
-	o := Options{Scale: Usual, Match: *match, First: *first, Seeds: *seeds, Out: *out, Keep: *keep, Images: *images, Pick: strings.Fields(*pick), Log: os.Stderr}
+	o := Options{Scale: Usual, Match: *match, First: *first, Seeds: *seeds, Out: *out, Keep: *keep, Images: *images, Trace: *trace, Pick: strings.Fields(*pick), Log: os.Stderr}
 	switch *cells {
 	case "all":
 		o.Groups = RouterGroups()

@@ -76,6 +76,9 @@ func (p *picker) Pick(c *routing.Choice, req *routing.Request, v *state.View, no
 	if err := p.next.Pick(c, req, v, now); err != nil {
 		return err
 	}
+	if cl.cfg.Trace && item >= 0 && !req.DryRun {
+		cl.Records[item].Seen = seenOf(c)
+	}
 	if truths == nil {
 		return nil
 	}

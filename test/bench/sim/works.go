@@ -33,6 +33,7 @@ var works = map[string]func(seed uint64, n int) (*Workload, error){
 	"wave":         waveWork,
 	"unique":       uniqueWork,
 	"learn":        uniqueWork,
+	"none":         func(uint64, int) (*Workload, error) { return &Workload{Name: "none"}, nil }, // of cells that make their own
 	// Sessions begin at a quarter of a second's worth per replica, so that load and
 	// cache pressure per replica are alike at every size.
 	"agents-8":    scaleWork(8),
