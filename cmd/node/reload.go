@@ -51,6 +51,7 @@ func (n *Node) Reload(context.Context) (console.Reloaded, error) {
 	r := console.Reloaded{Changed: newOrGone(differing(old, eff.keyed()), was, &eff), Restart: differing(eff.keyed(), next.keyed())}
 	n.take(was, &eff)
 	n.discoverBy(plan)
+	n.tellOrphans(was)
 	n.reloadFault.Store(nil)
 	n.reloads.WithLabelValues("done").Inc()
 	r.Config = n.mark(eff.digests())
