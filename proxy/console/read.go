@@ -48,11 +48,8 @@ func (s *Server) status(w http.ResponseWriter, _ *http.Request) {
 	if info.Raft.Leader == "" && info.Raft.ClusterID != "" {
 		out.Warn = append(out.Warn, "no leader: requests flow, targets are frozen, writes get 503; if it lasts see docs/operate.md, section Without a leader")
 	}
+	out.Warn = append(out.Warn, s.belowTarget()...)
 	for _, p := range out.Pools {
-		why := s.node.Hindrance(state.TargetKey{Pool: p.Name, Role: state.RoleBoth})
-		if why != "" && p.Replicas < p.Target {
-			out.Warn = append(out.Warn, fmt.Sprintf("pool %s has %d of %s: %s", p.Name, p.Replicas, replicas(p.Target), why))
-		}
 		if legs := map[string]string{"both": "prefill and decode"}; p.Missing != "" && p.Replicas > 0 {
 			out.Warn = append(out.Warn, fmt.Sprintf("pool %s lacks replicas that %s", p.Name, cmp.Or(legs[p.Missing], p.Missing)))
 		}

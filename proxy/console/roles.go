@@ -30,6 +30,27 @@ func targetsOf(v *state.View, p *state.PoolView) (list []RoleTarget) {
 	return list
 }
 
+// belowTarget warns of the targets that have fewer replicas than they should, each role's
+// by itself, where something hinders that.
+func (s *Server) belowTarget() (list []string) {
+	v := s.node.View()
+	for _, p := range v.Pools {
+		for _, t := range targetsOf(v, p) {
+			k := state.TargetKey{Pool: p.Spec.Name, Role: state.Role(t.Role)}
+			n, why := len(ofRole(p, k.Role)), s.node.Hindrance(k)
+			if why == "" || n >= t.Target {
+				continue
+			}
+			at := k.Pool
+			if k.Role != state.RoleBoth {
+				at += " (" + t.Role + ")"
+			}
+			list = append(list, fmt.Sprintf("pool %s has %d of %s: %s", at, n, replicas(t.Target), why))
+		}
+	}
+	return list
+}
+
 // targetKey is the target that is meant by a role, empty for none; why says what is wrong
 // with it. A target for a role that the pool does not have would be reached by nobody.
 func targetKey(v *state.View, p *state.PoolView, role state.Role) (k state.TargetKey, why string) {
