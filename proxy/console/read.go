@@ -130,10 +130,11 @@ func (s *Server) poolList() []Pool {
 			Name: p.Spec.Name, Model: p.Spec.Model, Aliases: p.Spec.Aliases, Policy: p.Spec.Policy,
 			FilePolicy: p.FilePolicy, Effective: routing.Effective(p.Spec.Policy, b),
 			Replicas: len(p.Replicas), Skew: b.Skew, Sharing: sharing(&b), HotShare: b.HotShare(),
-			Target: v.Facts.Targets[k], Held: v.Facts.Holds[k],
+			Held: v.Facts.Holds[k],
 			Min: p.Spec.ScaleMin, Max: p.Spec.ScaleMax, Actuator: p.Spec.ScaleActuator,
 			Waiting: v.Backlog(p).Requests, Here: q.Here, WaitMS: q.WaitMS, Refused: q.Refused,
 		}
+		row.Target, row.TargetSet = v.Facts.Targets[k]
 		for _, r := range p.Replicas {
 			if r.Condition(&p.Spec, v.Weights.Of(r.ID), now).TakesRequests() {
 				row.Ready++

@@ -24,7 +24,7 @@ func targetsOf(v *state.View, p *state.PoolView) (list []RoleTarget) {
 	for _, r := range []state.Role{state.RolePrefill, state.RoleDecode, state.RoleBoth} {
 		k := state.TargetKey{Pool: p.Spec.Name, Role: r}
 		if target, known := v.Facts.Targets[k]; known || len(ofRole(p, r)) > 0 {
-			list = append(list, RoleTarget{Role: string(r), Target: target, Held: v.Facts.Holds[k]})
+			list = append(list, RoleTarget{Role: string(r), Target: target, TargetSet: known, Held: v.Facts.Holds[k]})
 		}
 	}
 	return list
