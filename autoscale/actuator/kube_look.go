@@ -17,10 +17,12 @@ import (
 // Bounds of what is read.
 const (
 	podPage   = "250"    // Pods per page
-	maxPods   = 4096     // of an object
 	maxObject = 8 << 20  // bytes
 	maxPage   = 64 << 20 // bytes of a list's page
 )
+
+// MaxPods bounds those of an object.
+const MaxPods = 4096
 
 type kubeMeta struct {
 	Name        string            `json:"name"`
@@ -169,8 +171,8 @@ func (k *Kubernetes) readPods(ctx context.Context, l *look) error {
 				l.pods = append(l.pods, p)
 			}
 		}
-		if len(l.pods) > maxPods {
-			return fmt.Errorf("it has more than %d Pods", maxPods)
+		if len(l.pods) > MaxPods {
+			return fmt.Errorf("it has more than %d Pods", MaxPods)
 		}
 		if page.Metadata.Continue == "" {
 			break

@@ -29,6 +29,9 @@ type WebhookTLSConfig struct {
 	Key  string `yaml:"key"`
 }
 
+// defaultWebhookTimeout is that of one call.
+const defaultWebhookTimeout = 5 * time.Second
+
 // validate judges the keys of a pool that the webhook scales.
 func (w *WebhookConfig) validate(v *faults, at string) {
 	u, err := url.Parse(w.URL)

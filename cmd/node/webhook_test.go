@@ -126,8 +126,9 @@ func TestWebhookInDigestAndReload(t *testing.T) {
 	}
 	was := &Config{Pools: []PoolConfig{{Name: "other", Model: "n"}}}
 	was.Finish()
+	a.Timeout = time.Second
 	eff = taken(was, was, pool(a))
-	if s := eff.Pools[0].Scale; s.Actuator != state.DryRun || s.Webhook.URL != "" {
+	if s := eff.Pools[0].Scale; s.Actuator != state.DryRun || s.Webhook != (WebhookConfig{Timeout: defaultWebhookTimeout}) {
 		t.Errorf("a new pool has %+v", s)
 	}
 }
