@@ -25,7 +25,7 @@ const (
 	ownersAge  = 10 * time.Second // autoscalers are looked for again after it, and before every write
 	holdFirst  = time.Second      // a server that failed is left alone so long, then longer
 	holdMost   = 30 * time.Second
-	noteAge    = 30 * time.Minute // what happened is told so long
+	noteAge    = 30 * time.Minute // what happened is told so long, with the decision that met it
 )
 
 // KubernetesConfig is what a Kubernetes needs.
@@ -96,6 +96,7 @@ type kubeTarget struct {
 	names   map[string]string    // of the Pods there were at the last step down, by UID
 	said    string               // the note
 	saidAt  time.Time
+	saidOf  uint64 // the decision that met what it says; 0: none did yet
 }
 
 // target finds the object that a role's replicas are Pods of.
@@ -130,7 +131,7 @@ func (k *Kubernetes) List(ctx context.Context, key state.TargetKey) (a state.Act
 		defer k.mu.Unlock()
 		t.listed = l
 		k.notice(t, l)
-		a = k.actual(t, l, key)
+		a = k.actual(t, l, key, t.last.Decision)
 		return nil
 	})
 	return a, err
@@ -151,7 +152,8 @@ func (k *Kubernetes) Ensure(ctx context.Context, d state.Desired) (a state.Actua
 		if l != nil {
 			k.mu.Lock()
 			defer k.mu.Unlock()
-			a = k.actual(t, l, d.Target)
+			t.saidOf = cmp.Or(t.saidOf, d.Decision)
+			a = k.actual(t, l, d.Target, d.Decision)
 		}
 		return err
 	})
@@ -274,14 +276,15 @@ func (k *Kubernetes) wrong(t *kubeTarget, l *look, f *kubeFence) {
 // say notes what befell a target. The caller holds mu.
 func (k *Kubernetes) say(t *kubeTarget, text string) {
 	k.log.Warn().Str("object", t.where).Str("decision", t.last.ID).Str("reason", text).Msg("replicas changed otherwise than decided")
-	t.said, t.saidAt = text, time.Now()
+	t.said, t.saidAt, t.saidOf = text, time.Now(), 0
 }
 
-// actual is a look as the autoscaler has it. The caller holds mu.
-func (k *Kubernetes) actual(t *kubeTarget, l *look, key state.TargetKey) state.Actual {
+// actual is a look as the autoscaler has it, under a decision. What befell the replicas
+// is told with the decision that met it, not with later ones. The caller holds mu.
+func (k *Kubernetes) actual(t *kubeTarget, l *look, key state.TargetKey, decision uint64) state.Actual {
 	now := time.Now()
 	a := state.Actual{Discovered: true, Asked: l.scale.Spec.Replicas, Note: l.trouble}
-	if t.said != "" && now.Sub(t.saidAt) < noteAge {
+	if t.said != "" && (t.saidOf == 0 || t.saidOf == decision) && now.Sub(t.saidAt) < noteAge {
 		a.Note = t.said
 	}
 	for _, p := range l.pods {
