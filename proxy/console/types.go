@@ -53,6 +53,7 @@ type Keys struct {
 	ID    string   `json:"id"`
 	Name  string   `json:"name"`
 	Keys  []string `json:"keys"`            // the one that it uses first
+	Added string   `json:"added,omitempty"` // of Keys, what was added just now
 	Away  bool     `json:"away,omitempty"`  // it was not asked
 	Error string   `json:"error,omitempty"` // why it did not do what was asked
 }
