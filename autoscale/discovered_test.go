@@ -238,13 +238,14 @@ func TestReplicaThatIsEndedByOthersIsNotWaitedFor(t *testing.T) {
 	w.act.grow() // in its place
 	w.discover()
 	w.spread(30)
-	w.pass(time.Minute, "more", func() bool { return w.target() == 5 && w.settled() })
-	if d := w.facts.LastDecision(chat); d.Outcome != state.OutcomeDone || d.Detail != "5 replicas" {
+	w.pass(time.Minute, "more", func() bool { return w.target() == 4 && w.settled() })
+	if d := w.facts.LastDecision(chat); d.Outcome != state.OutcomeDone || d.Detail != "4 replicas" {
 		t.Errorf("%+v", d)
 	}
-	w.order(4)
+	w.spread(0)
+	w.order(3)
 	w.pass(time.Minute, "fewer", w.settled)
-	if d := w.facts.LastDecision(chat); d.Outcome != state.OutcomeDone || d.Detail != "4 replicas" {
+	if d := w.facts.LastDecision(chat); d.Outcome != state.OutcomeDone || d.Detail != "3 replicas" {
 		t.Errorf("%+v", d)
 	}
 	for _, i := range w.act.instances {
@@ -252,9 +253,8 @@ func TestReplicaThatIsEndedByOthersIsNotWaitedFor(t *testing.T) {
 			w.act.clings[i.Replica.ID] = true
 		}
 	}
-	w.spread(0)
-	w.order(3)
-	w.pass(time.Minute, "one ends", func() bool { return len(w.facts.Draining) == 1 && w.act.asked == 3 })
+	w.order(2)
+	w.pass(time.Minute, "one ends", func() bool { return len(w.facts.Draining) == 1 && w.act.asked == 2 })
 	for range 30 {
 		w.discover()
 		if err := w.run(time.Second); err != nil {
