@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/url"
 	"slices"
@@ -124,14 +125,20 @@ func (k *Kubernetes) price(ctx context.Context, p *pod, cost *string) error {
 	return err
 }
 
-// put writes the replicas, if the object is of that version still.
+// put writes the replicas, if the object is of that version still. What an admission
+// webhook makes of them is not what was decided.
 func (k *Kubernetes) put(ctx context.Context, t *kubeTarget, l *look, version string, replicas int) error {
 	m := &l.scale.Metadata
-	return k.write(ctx, http.MethodPut, k.path(t)+"/scale", map[string]any{
+	var back kubeScale
+	err := k.write(ctx, http.MethodPut, k.path(t)+"/scale", map[string]any{
 		"kind": "Scale", "apiVersion": "autoscaling/v1",
 		"metadata": map[string]any{"name": t.name, "namespace": k.cfg.Namespace, "uid": m.UID, "resourceVersion": version},
 		"spec":     map[string]any{"replicas": replicas},
-	}, &kubeScale{})
+	}, &back)
+	if err == nil && back.Spec.Replicas != replicas {
+		return fmt.Errorf("%d replicas were asked for, and the API server made it %d: see which admission webhook or policy bounds them", replicas, back.Spec.Replicas)
+	}
+	return err
 }
 
 func (k *Kubernetes) write(ctx context.Context, method, path string, body, back any) error {

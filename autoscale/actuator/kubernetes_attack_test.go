@@ -273,6 +273,29 @@ func TestKubernetesRightsAreTakenAway(t *testing.T) {
 	}
 }
 
+// What an admission webhook makes of the replicas is told as what it is.
+func TestKubernetesReplicasAreBoundByAWebhook(t *testing.T) {
+	inKube(t, "", func(r *kubeRig) {
+		r.s.Deployment("vllm", 2)
+		r.s.SetFault(func(c kubesim.Call) *kubesim.Fault {
+			if c.String() != sets {
+				return nil
+			}
+			r.s.SetReplicas("vllm", 5)
+			return &kubesim.Fault{Code: 200, Body: `{"kind":"Scale","spec":{"replicas":5},"status":{"selector":"app=vllm"}}`}
+		})
+		for range 5 {
+			_, err := r.round(r.a, r.desired(7, 8, 8))
+			r.fails(err, "8 replicas were asked for, and the API server made it 5: see which admission webhook")
+			time.Sleep(time.Second)
+		}
+		r.replicas(5)
+		r.s.SetFault(nil)
+		r.must(r.desired(7, 8, 8))
+		r.replicas(8)
+	})
+}
+
 // Something that sets the replicas back each time is no person: it is said what to do,
 // and not each time.
 func TestKubernetesManifestIsAppliedAgainAndAgain(t *testing.T) {
