@@ -23,19 +23,18 @@ type orphans struct {
 // directory.
 func (n *Node) orphaned() (out []orphans) {
 	now := n.now()
-	for _, dir := range n.processDirs() {
+	for _, dir := range n.leftDirs(now) {
 		list, err := actuator.RunningIn(dir)
 		if err != nil {
 			continue // whoever scales by it says so
 		}
 		for _, r := range list {
-			p := now.pool(r.Pool)
-			if p != nil && p.Scale.Actuator == "process" {
+			if now.hasProcesses(r.Pool) {
 				continue
 			}
 			i := slices.IndexFunc(out, func(o orphans) bool { return o.pool == r.Pool })
 			if i < 0 {
-				i, out = len(out), append(out, orphans{pool: r.Pool, gone: p == nil})
+				i, out = len(out), append(out, orphans{pool: r.Pool, gone: now.pool(r.Pool) == nil})
 			}
 			out[i].list = append(out[i].list, r)
 		}
@@ -44,16 +43,24 @@ func (n *Node) orphaned() (out []orphans) {
 	return out
 }
 
-// processDirs are the directories with records of processes.
-func (n *Node) processDirs() (list []string) {
+// hasProcesses reports whether the process actuator scales a pool.
+func (c *Config) hasProcesses(pool string) bool {
+	p := c.pool(pool)
+	return p != nil && p.Scale.Actuator == "process"
+}
+
+// leftDirs are the directories with records of processes of pools that have none now.
+func (n *Node) leftDirs(now *Config) (list []string) {
 	own := filepath.Join(n.cfg.Node.DataDir, ownProcesses)
 	entries, _ := os.ReadDir(own) // none: nothing was started
 	for _, e := range entries {
-		list = append(list, filepath.Join(own, e.Name()))
+		if !now.hasProcesses(e.Name()) {
+			list = append(list, filepath.Join(own, e.Name()))
+		}
 	}
 	for i := range n.cfg.Pools {
 		p := &n.cfg.Pools[i]
-		if dir := n.processDir(p); p.Scale.Actuator == "process" && !slices.Contains(list, dir) {
+		if dir := n.processDir(p); n.cfg.hasProcesses(p.Name) && !now.hasProcesses(p.Name) && !slices.Contains(list, dir) {
 			list = append(list, dir)
 		}
 	}
