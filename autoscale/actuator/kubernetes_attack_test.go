@@ -148,11 +148,11 @@ func TestKubernetesOneObjectFails(t *testing.T) {
 			})
 			for range 20 {
 				k := state.TargetKey{Pool: "chat", Role: state.RoleDecode}
-				if _, err := a.List(t.Context(), k); err == nil || !strings.Contains(err.Error(), "deployments.apps llm/d: ") {
+				if _, err := a.List(r.t.Context(), k); err == nil || !strings.Contains(err.Error(), "deployments.apps llm/d: ") {
 					t.Fatalf("%+v: %v", f, err)
 				}
 				k.Role = state.RolePrefill
-				if _, err := a.List(t.Context(), k); err != nil {
+				if _, err := a.List(r.t.Context(), k); err != nil {
 					t.Fatalf("%+v: %v", f, err)
 				}
 				time.Sleep(time.Second)
@@ -161,11 +161,11 @@ func TestKubernetesOneObjectFails(t *testing.T) {
 		// A server that asks for patience has it from both.
 		r.s.SetFault(on("get deployments/scale.apps", 1, kubesim.Fault{Code: http.StatusTooManyRequests, RetryAfter: "60", Text: "slow down"}))
 		time.Sleep(holdMost)
-		if _, err := a.List(t.Context(), state.TargetKey{Pool: "chat", Role: state.RoleDecode}); err == nil {
+		if _, err := a.List(r.t.Context(), state.TargetKey{Pool: "chat", Role: state.RoleDecode}); err == nil {
 			t.Error("not refused")
 		}
 		r.s.Forget()
-		if _, err := a.List(t.Context(), state.TargetKey{Pool: "chat", Role: state.RolePrefill}); err == nil || len(r.s.Calls()) != 0 {
+		if _, err := a.List(r.t.Context(), state.TargetKey{Pool: "chat", Role: state.RolePrefill}); err == nil || len(r.s.Calls()) != 0 {
 			t.Errorf("%v, %v", err, r.s.Calls())
 		}
 	})
