@@ -132,7 +132,7 @@ func (n *Node) newWebhook(p *PoolConfig) (*actuator.Webhook, error) {
 	}
 	return actuator.NewWebhook(actuator.WebhookConfig{
 		Pool: p.Name, URL: w.URL, Secrets: w.secrets, Timeout: w.Timeout, TLS: conf, Dial: n.deps.Dial,
-		Engine: state.EngineKind(p.Engine),
+		Engine:  state.EngineKind(p.Engine),
 		Replica: func(raw string) (string, error) { return n.webhookReplica(p.Name, raw) },
 	})
 }

@@ -131,7 +131,7 @@ func (s *Server) poolList() []Pool {
 			FilePolicy: p.FilePolicy, Effective: routing.Effective(p.Spec.Policy, b),
 			Replicas: len(p.Replicas), Skew: b.Skew, Sharing: sharing(&b), HotShare: b.HotShare(),
 			Held: v.Facts.Holds[k],
-			Min: p.Spec.ScaleMin, Max: p.Spec.ScaleMax, Actuator: p.Spec.ScaleActuator,
+			Min:  p.Spec.ScaleMin, Max: p.Spec.ScaleMax, Actuator: p.Spec.ScaleActuator,
 			Waiting: v.Backlog(p).Requests, Here: q.Here, WaitMS: q.WaitMS, Refused: q.Refused,
 		}
 		row.Target, row.TargetSet = v.Facts.Targets[k]

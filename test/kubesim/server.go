@@ -46,8 +46,8 @@ type Fault struct {
 	RetryAfter string // header
 	Text       string
 	Body       string // the whole answer, instead of a failure with Text
-	Hang       bool // no answer, until who asked gives up
-	Do         bool // with Hang: it is done all the same
+	Hang       bool   // no answer, until who asked gives up
+	Do         bool   // with Hang: it is done all the same
 }
 
 // Server is the API server. Safe for concurrent use.
