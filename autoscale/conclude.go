@@ -56,7 +56,8 @@ func (r *round) conclude(ctx context.Context, target int) error {
 	if why != "" {
 		why = ": " + why
 	}
-	reached := ready >= r.want && len(r.act.Instances) <= r.want+r.away
+	running := r.running()
+	reached := ready >= r.want && running <= r.want+r.away
 	switch {
 	case reached && r.others+r.want > target:
 		return r.l.settle(ctx, d, state.OutcomeFailed,
@@ -65,9 +66,22 @@ func (r *round) conclude(ctx context.Context, target int) error {
 		return r.l.settle(ctx, d, state.OutcomeDone, replicas(r.others+ready)+r.silent()+r.note(), r.now)
 	case r.now.Sub(d.Seen) >= r.deadline(d):
 		return r.l.settle(ctx, d, state.OutcomeFailed,
-			fmt.Sprintf("%d of %s ready, %d running, in time%s", r.others+ready, replicas(target), len(r.act.Instances), why)+r.note(), r.now)
+			fmt.Sprintf("%d of %s ready, %d running, in time%s", r.others+ready, replicas(target), running, why)+r.note(), r.now)
 	}
 	return r.giveUp(ctx)
+}
+
+// running counts the actuator's replicas that are not gone. An orchestrator ends others
+// than those that we have it end, as in a roll-out, and takes its time: no decision waits
+// for them, and none upwards for any that ends.
+func (r *round) running() (n int) {
+	for _, i := range r.act.Instances {
+		ours := r.last.To < r.last.From && r.drainedByUs(i.Replica.ID)
+		if !i.Stopping || !r.act.Discovered || ours {
+			n++
+		}
+	}
+	return n
 }
 
 // silent tells of the replicas that count and do not answer.

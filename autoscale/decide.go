@@ -32,23 +32,23 @@ func (l *Loop) refuse(t *turn, p *Plan) string {
 func (l *Loop) decide(ctx context.Context, t *turn, p Plan, now time.Time) (refusal string, err error) {
 	o := t.seen
 	if refusal := l.refuse(t, &p); refusal != "" {
-		l.m.refusals.WithLabelValues(refusal).Inc()
 		text := p.Text
 		if t.err != nil && (refusal == refusedActuator || refusal == refusedNotOurs) {
 			text = t.err.Error()
 		}
-		l.noteRefused(o, &p, l.cfg.Cluster.View().Facts, refusal, text, now)
+		l.noteRefused(t, &p, l.cfg.Cluster.View().Facts, refusal, text, now)
 		l.log.Debug().Str("pool", o.Key.Pool).Str("role", string(o.Key.Role)).Str("reason", refusal).
 			Int("from", p.From).Int("to", p.To).Int("needed", p.Needed).Msg("scale decision refused")
 		return refusal, nil
 	}
 	if p.Reason == "" {
+		l.noteTrouble(t, &p, now)
 		return "", nil
 	}
 	v := l.cfg.Cluster.View()
 	if last := v.Facts.LastDecision(o.Key); last != nil && last.Open() {
 		if err := l.settle(ctx, last, state.OutcomeSuperseded, "the load turned", now); err != nil {
-			return l.uncommitted(v, o, &p, err, now)
+			return l.uncommitted(v, t, &p, err, now)
 		}
 	}
 	l.decision++
@@ -60,7 +60,7 @@ func (l *Loop) decide(ctx context.Context, t *turn, p Plan, now time.Time) (refu
 		d.Victims = l.victims(v, t.actual, nil, nil, p.From-p.To)
 	}
 	if err := l.cfg.Committer.Commit(ctx, state.Command{ID: d.ID, Kind: state.CommandSetTarget, Epoch: l.epoch, Decision: d}); err != nil {
-		return l.uncommitted(v, o, &p, err, now)
+		return l.uncommitted(v, t, &p, err, now)
 	}
 	direction := "up"
 	if p.To < p.From {
@@ -72,9 +72,8 @@ func (l *Loop) decide(ctx context.Context, t *turn, p Plan, now time.Time) (refu
 	return "", nil
 }
 
-func (l *Loop) uncommitted(v *state.View, o *Observation, p *Plan, err error, now time.Time) (refusal string, _ error) {
-	l.m.refusals.WithLabelValues(refusedCommit).Inc()
-	l.noteRefused(o, p, v.Facts, refusedCommit, err.Error(), now)
+func (l *Loop) uncommitted(v *state.View, t *turn, p *Plan, err error, now time.Time) (refusal string, _ error) {
+	l.noteRefused(t, p, v.Facts, refusedCommit, err.Error(), now)
 	return refusedCommit, err
 }
 

@@ -35,9 +35,9 @@ func (a *fake) grow() {
 
 // ensureDiscovered is Ensure of an orchestrator: it ends those that may go.
 func (a *fake) ensureDiscovered(d state.Desired) (state.Actual, error) {
-	a.instances = slices.DeleteFunc(a.instances, func(i *instance) bool { return i.Stopping })
+	a.instances = slices.DeleteFunc(a.instances, func(i *instance) bool { return i.Stopping && !a.clings[i.Replica.ID] })
 	for _, i := range a.instances {
-		if slices.Contains(d.Remove, i.Replica.ID) && a.asked > d.Want {
+		if !i.Stopping && slices.Contains(d.Remove, i.Replica.ID) && a.asked > d.Want {
 			if err := a.w.step("stop "+string(i.Replica.ID), func() error { i.Stopping = true; a.asked--; return nil }); err != nil {
 				return a.actual(), err
 			}
@@ -227,4 +227,43 @@ func TestSeveralReplicasOfAnInstance(t *testing.T) {
 	if r := w.loop.Reports(); len(w.log) != 0 || !strings.Contains(r[0].Problem, "several replicas") {
 		t.Errorf("%q, %+v", w.log, r)
 	}
+}
+
+// A Pod that takes long to end, as of a roll-out or on a node that is away, keeps no
+// decision open: the next one would wait for it. One that was drained to go is waited for.
+func TestReplicaThatIsEndedByOthersIsNotWaitedFor(t *testing.T) {
+	w := orchestrated(t, 3)
+	w.act.clings = map[state.ReplicaID]bool{"uid1": true}
+	w.act.instances[0].Stopping = true
+	w.act.grow() // in its place
+	w.discover()
+	w.spread(30)
+	w.pass(time.Minute, "more", func() bool { return w.target() == 4 && w.settled() })
+	if d := w.facts.LastDecision(chat); d.Outcome != state.OutcomeDone || d.Detail != "4 replicas" {
+		t.Errorf("%+v", d)
+	}
+	w.spread(0)
+	w.order(3)
+	w.pass(time.Minute, "fewer", w.settled)
+	if d := w.facts.LastDecision(chat); d.Outcome != state.OutcomeDone || d.Detail != "3 replicas" {
+		t.Errorf("%+v", d)
+	}
+	for _, i := range w.act.instances {
+		if !i.Stopping {
+			w.act.clings[i.Replica.ID] = true
+		}
+	}
+	w.order(2)
+	w.pass(time.Minute, "one ends", func() bool { return len(w.facts.Draining) == 1 && w.act.asked == 2 })
+	for range 30 {
+		w.discover()
+		if err := w.run(time.Second); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if w.settled() {
+		t.Errorf("done before it is gone: %+v", w.facts.LastDecision(chat))
+	}
+	clear(w.act.clings)
+	w.pass(10*time.Second, "gone", w.settled)
 }

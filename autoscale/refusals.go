@@ -1,6 +1,7 @@
 package autoscale
 
 import (
+	"errors"
 	"time"
 
 	"github.com/hearsay-llm/hearsay/state"
@@ -61,13 +62,33 @@ func (l *Loop) Refused() []Refused {
 	return append([]Refused(nil), l.refused.list...)
 }
 
-// noteRefused records why a plan was not carried out.
-func (l *Loop) noteRefused(o *Observation, p *Plan, f *state.Facts, reason, text string, now time.Time) {
-	r := Refused{Key: o.Key, Last: now, From: p.From, To: p.To, Reason: reason, Text: text}
-	if d := f.LastDecision(o.Key); d != nil {
+// noteRefused counts and records why a plan was not carried out. An empty pool that is to
+// wake is planned for each second: what hinders that counts when it begins, and then at
+// each plan that is due, as everything does.
+func (l *Loop) noteRefused(t *turn, p *Plan, f *state.Facts, reason, text string, now time.Time) {
+	r := Refused{Key: t.key, Last: now, From: p.From, To: p.To, Reason: reason, Text: text}
+	if d := f.LastDecision(t.key); d != nil {
 		r.After = d.ID
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if t.early && l.reports[t.key].Refusal == reason {
+		return
+	}
+	l.m.refusals.WithLabelValues(reason).Inc()
 	l.refused.add(r)
+}
+
+// noteTrouble counts and records, as a refusal that changes nothing, that the actuator
+// fails while nothing is asked of it: what comes next would not be carried out. While a
+// decision is open, that one says so.
+func (l *Loop) noteTrouble(t *turn, p *Plan, now time.Time) {
+	trouble, reason := l.memory[t.key].trouble, refusedActuator
+	if trouble == "" || t.seen.Open || t.early {
+		return
+	}
+	if errors.Is(t.err, state.ErrNotOurs) {
+		reason = refusedNotOurs
+	}
+	l.noteRefused(t, p, l.cfg.Cluster.View().Facts, reason, trouble, now)
 }

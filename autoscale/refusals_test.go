@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
 	"github.com/hearsay-llm/hearsay/state"
 )
 
@@ -113,4 +115,60 @@ func TestActuatorThatDoesNotAnswerFailsTheDecision(t *testing.T) {
 	}
 	w.act.broken, w.act.startTime = nil, 20*time.Second
 	w.until(time.Minute, "three after all", func() bool { return w.running() == 3 && w.target() == 3 })
+}
+
+// An empty pool is planned for each second while somebody waits, so that it wakes at
+// once. What hinders that counts as any refusal does: at once, then with the plans that
+// are due.
+func TestRefusedWakeCountsOnceAPlan(t *testing.T) {
+	s := spec()
+	s.ScaleMin = 0
+	w := newWorld(t, s)
+	w.order(0)
+	w.until(time.Minute, "asleep", w.settled)
+	began := w.now
+	w.differ, w.queue = true, 3
+	if err := w.run(time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	list := w.loop.Refused()
+	if len(list) != 1 || list[0].Reason != refusedConfig || list[0].First.Sub(began) > time.Second || list[0].Count < 4 || list[0].Count > 5 {
+		t.Errorf("%+v", list)
+	}
+	if n := testutil.ToFloat64(w.loop.m.refusals.WithLabelValues(refusedConfig)); int(n) != list[0].Count {
+		t.Errorf("%v counted, %d told of", n, list[0].Count)
+	}
+	w.differ = false
+	w.until(2*time.Second, "awake", func() bool { return w.target() == 1 })
+}
+
+// An actuator that fails while nothing is to be done stands in the log, until it answers;
+// an open decision says so itself.
+func TestActuatorThatFailsAtRestIsInTheLog(t *testing.T) {
+	f := func(broken error, reason string) {
+		t.Helper()
+		w := grown(t, 1)
+		w.act.broken = broken
+		if err := w.run(time.Minute); err != nil {
+			t.Fatal(err)
+		}
+		list := w.loop.Refused()
+		if len(list) != 1 || list[0].Reason != reason || list[0].Count != 4 || list[0].From != 1 || list[0].To != 1 || list[0].Text != "list replicas: "+broken.Error() {
+			t.Errorf("%+v", list)
+		}
+		if r := w.refusal(); r != "" {
+			t.Errorf("a plan that asks for nothing is refused for %s", r)
+		}
+		w.act.broken = nil
+		if err := w.run(time.Minute); err != nil || len(w.loop.Refused()) != 1 || w.loop.Refused()[0].Count != 4 {
+			t.Errorf("%v, %+v", err, w.loop.Refused())
+		}
+		w.act.broken = broken
+		w.order(2)
+		if err := w.run(5 * time.Second); err != nil || w.settled() || len(w.loop.Refused()) != 1 {
+			t.Errorf("%v, %+v", err, w.loop.Refused())
+		}
+	}
+	f(errors.New("connection refused"), refusedActuator)
+	f(fmt.Errorf("another sizes it: %w", state.ErrNotOurs), refusedNotOurs)
 }

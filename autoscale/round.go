@@ -26,6 +26,7 @@ type turn struct {
 	seen   *Observation
 	actual state.Actual
 	err    error // of the reconciling
+	early  bool  // it is planned before a plan is due
 }
 
 // serve is the round of one pool's targets. They are planned together: they may have a
@@ -33,6 +34,7 @@ type turn struct {
 func (l *Loop) serve(ctx context.Context, keys []state.TargetKey, plan bool, now time.Time) error {
 	var turns []*turn
 	var errs []error
+	wakes := false
 	fail := func(k state.TargetKey, err error) {
 		if err != nil {
 			errs = append(errs, fmt.Errorf("scale %s/%s: %w", k.Pool, k.Role, err))
@@ -50,10 +52,10 @@ func (l *Loop) serve(ctx context.Context, keys []state.TargetKey, plan bool, now
 		if t.seen == nil {
 			return errors.Join(errs...) // the pool is gone
 		}
-		plan = plan || sleeps(t.seen)
+		wakes = wakes || sleeps(t.seen)
 		turns = append(turns, t)
 	}
-	if !plan {
+	if !plan && !wakes {
 		return errors.Join(errs...)
 	}
 	var list []*Observation
@@ -63,6 +65,7 @@ func (l *Loop) serve(ctx context.Context, keys []state.TargetKey, plan bool, now
 	}
 	Trade(list, plans, &l.lim)
 	for i, t := range turns {
+		t.early = !plan
 		l.correct(t.key, t.seen, now)
 		refusal, err := l.decide(ctx, t, plans[i], now)
 		fail(t.key, err)

@@ -96,6 +96,7 @@ type fake struct {
 	discovered bool // discovery lists the replicas, under these ids
 	asked      int
 	turn       map[state.ReplicaID]int
+	clings     map[state.ReplicaID]bool // it takes for ever to end
 	note       string
 }
 

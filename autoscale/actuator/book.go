@@ -20,6 +20,7 @@ import (
 
 const (
 	bookVersion = 1
+	bookFile    = "processes.json"
 	maxBook     = 4 << 20 // bytes
 	lockEvery   = 10 * time.Millisecond
 )
@@ -79,7 +80,7 @@ func (p *Process) locked(ctx context.Context, f func(*book) error) (err error) {
 	if err := flock(ctx, lock); err != nil {
 		return fmt.Errorf("lock process records: %w", err)
 	}
-	b, err := readBook(filepath.Join(p.cfg.Dir, "processes.json"))
+	b, err := readBook(filepath.Join(p.cfg.Dir, bookFile))
 	if err != nil {
 		return fmt.Errorf("read process records: %w", err)
 	}

@@ -3,10 +3,13 @@ package actuator
 import (
 	"context"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"net/http"
 	"net/url"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/hearsay-llm/hearsay/deploy/kube"
 	"github.com/hearsay-llm/hearsay/state"
@@ -23,8 +26,11 @@ var written = url.Values{"fieldManager": {"hearsay"}}
 // fence since, make this fail with a conflict. Whether a write that got no answer was
 // done is found out by the next look.
 func (k *Kubernetes) act(ctx context.Context, t *kubeTarget, l *look, d *state.Desired) (err error) {
-	if l.object.Metadata.Version != l.scale.Metadata.Version {
+	switch {
+	case l.object.Metadata.Version != l.scale.Metadata.Version:
 		return errMoved
+	case l.object.Metadata.Version == "":
+		return errUnfenced
 	}
 	f, err := readFence(&l.object)
 	if err != nil {
@@ -61,7 +67,7 @@ func (k *Kubernetes) act(ctx context.Context, t *kubeTarget, l *look, d *state.D
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	t.epoch, t.last, t.names = d.Epoch, next, map[string]string{}
+	t.epoch, t.last, t.sureAt, t.names = d.Epoch, next, time.Now(), map[string]string{}
 	for _, p := range l.active() {
 		t.names[p.Metadata.UID] = p.Metadata.Name
 	}
@@ -96,8 +102,15 @@ func (k *Kubernetes) mark(ctx context.Context, t *kubeTarget, l *look, f *kubeFe
 	err = k.write(ctx, http.MethodPatch, k.path(t), map[string]any{"metadata": map[string]any{
 		"uid": o.UID, "resourceVersion": o.Version, "annotations": map[string]string{keyFence: f.String()},
 	}}, &back)
+	if err == nil && back.Metadata.Version == "" {
+		err = errUnfenced
+	}
 	return back.Metadata.Version, err
 }
+
+// errUnfenced is an object without a version: what is written then is written whatever
+// others have written since.
+var errUnfenced = errors.New("the API server names no resourceVersion of it: what is written could not be fenced")
 
 // price gives a Pod a cost, or takes it away, if it is as it was seen.
 func (k *Kubernetes) price(ctx context.Context, p *pod, cost *string) error {
@@ -112,14 +125,20 @@ func (k *Kubernetes) price(ctx context.Context, p *pod, cost *string) error {
 	return err
 }
 
-// put writes the replicas, if the object is of that version still.
+// put writes the replicas, if the object is of that version still. What an admission
+// webhook makes of them is not what was decided.
 func (k *Kubernetes) put(ctx context.Context, t *kubeTarget, l *look, version string, replicas int) error {
 	m := &l.scale.Metadata
-	return k.write(ctx, http.MethodPut, k.path(t)+"/scale", map[string]any{
+	var back kubeScale
+	err := k.write(ctx, http.MethodPut, k.path(t)+"/scale", map[string]any{
 		"kind": "Scale", "apiVersion": "autoscaling/v1",
 		"metadata": map[string]any{"name": t.name, "namespace": k.cfg.Namespace, "uid": m.UID, "resourceVersion": version},
 		"spec":     map[string]any{"replicas": replicas},
-	}, &kubeScale{})
+	}, &back)
+	if err == nil && back.Spec.Replicas != replicas {
+		return fmt.Errorf("%d replicas were asked for, and the API server made it %d: see which admission webhook or policy bounds them", replicas, back.Spec.Replicas)
+	}
+	return err
 }
 
 func (k *Kubernetes) write(ctx context.Context, method, path string, body, back any) error {

@@ -49,7 +49,7 @@ func (f *kubeFence) admits(d *state.Desired) error {
 	case f.Pool != d.Target.Pool || f.Role != string(d.Target.Role):
 		return fmt.Errorf("it is of pool %s, role %s; to hand it over take away its annotation %s: %w", kube.Clip(f.Pool), kube.Clip(f.Role), keyFence, state.ErrNotOurs)
 	case f.Epoch > d.Epoch || f.Decision > d.Decision:
-		return fmt.Errorf("epoch %d, decision %d, after %d, %d: %w", d.Epoch, d.Decision, f.Epoch, f.Decision, state.ErrFenced)
+		return fmt.Errorf("epoch %d, decision %d, and its annotation %s has %d, %d: %w", d.Epoch, d.Decision, keyFence, f.Epoch, f.Decision, state.ErrFenced)
 	}
 	return nil
 }

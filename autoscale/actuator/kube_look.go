@@ -17,10 +17,12 @@ import (
 // Bounds of what is read.
 const (
 	podPage   = "250"    // Pods per page
-	maxPods   = 4096     // of an object
 	maxObject = 8 << 20  // bytes
 	maxPage   = 64 << 20 // bytes of a list's page
 )
+
+// MaxPods bounds those of an object.
+const MaxPods = 4096
 
 type kubeMeta struct {
 	Name        string            `json:"name"`
@@ -45,6 +47,7 @@ type kubeObject struct {
 		Ordinals struct {
 			Start int `json:"start"`
 		} `json:"ordinals"` // of a StatefulSet
+		Paused bool `json:"paused"` // of a Deployment: its roll-outs stand still
 	} `json:"spec"`
 	Status struct {
 		Conditions []kubeCondition `json:"conditions"`
@@ -76,6 +79,7 @@ type look struct {
 	object  kubeObject // where it was asked for: as of the scale's version
 	pods    []*pod     // of the object, those that end included, in name order
 	first   int        // ordinal of a StatefulSet's first Pod
+	paused  bool       // a roll-out does not go on
 	trouble string     // why Pods can't be made
 }
 
@@ -109,7 +113,7 @@ func (k *Kubernetes) read(ctx context.Context, t *kubeTarget, full bool) (*look,
 	k.mu.Lock()
 	full = full || t.kind.Kind == "" || l.scale.Spec.Replicas > len(l.active())
 	owner, stale := t.owner, full || time.Since(t.ownerAt) > ownersAge
-	l.first = t.kind.Spec.Ordinals.Start
+	l.first, l.paused = t.kind.Spec.Ordinals.Start, t.kind.Spec.Paused
 	k.mu.Unlock()
 	if full {
 		if err := k.get(ctx, k.path(t), nil, maxObject, &l.object); err != nil {
@@ -118,7 +122,7 @@ func (k *Kubernetes) read(ctx context.Context, t *kubeTarget, full bool) (*look,
 		if l.object.Metadata.Deletion != nil {
 			return nil, errors.New("it is being deleted")
 		}
-		l.first, l.trouble = l.object.Spec.Ordinals.Start, l.object.trouble()
+		l.first, l.paused, l.trouble = l.object.Spec.Ordinals.Start, l.object.Spec.Paused, l.object.trouble()
 	}
 	if stale {
 		var err error
@@ -156,6 +160,7 @@ func (k *Kubernetes) readPods(ctx context.Context, l *look) error {
 	query := url.Values{"labelSelector": {l.scale.Status.Selector}, "limit": {podPage}}
 	for {
 		var page struct {
+			Kind     string `json:"kind"`
 			Metadata struct {
 				Continue string `json:"continue"`
 			} `json:"metadata"`
@@ -164,13 +169,16 @@ func (k *Kubernetes) readPods(ctx context.Context, l *look) error {
 		if err := k.get(ctx, "/api/v1/namespaces/"+url.PathEscape(k.cfg.Namespace)+"/pods", query, maxPage, &page); err != nil {
 			return err
 		}
+		if !isList(page.Kind) {
+			return errNoList
+		}
 		for _, p := range page.Items {
 			if p != nil && p.owner() != "" && !p.over() {
 				l.pods = append(l.pods, p)
 			}
 		}
-		if len(l.pods) > maxPods {
-			return fmt.Errorf("it has more than %d Pods", maxPods)
+		if len(l.pods) > MaxPods {
+			return fmt.Errorf("it has more than %d Pods", MaxPods)
 		}
 		if page.Metadata.Continue == "" {
 			break
@@ -180,6 +188,11 @@ func (k *Kubernetes) readPods(ctx context.Context, l *look) error {
 	slices.SortFunc(l.pods, func(a, b *pod) int { return strings.Compare(a.Metadata.Name, b.Metadata.Name) })
 	return nil
 }
+
+// isList tells a list by its kind: what else is JSON would be an empty one.
+func isList(kind string) bool { return strings.HasSuffix(kind, "List") }
+
+var errNoList = &kube.Unreachable{Text: "what the API server answers is no list"}
 
 // autoscaler names a HorizontalPodAutoscaler that sizes the object. KEDA makes such
 // ones, too.
@@ -191,6 +204,7 @@ func (k *Kubernetes) autoscaler(ctx context.Context, t *kubeTarget, o *kubeObjec
 		k.mu.Unlock()
 	}
 	var list struct {
+		Kind  string `json:"kind"`
 		Items []struct {
 			Metadata kubeMeta `json:"metadata"`
 			Spec     struct {
@@ -205,6 +219,9 @@ func (k *Kubernetes) autoscaler(ctx context.Context, t *kubeTarget, o *kubeObjec
 	path := "/apis/autoscaling/v2/namespaces/" + url.PathEscape(k.cfg.Namespace) + "/horizontalpodautoscalers"
 	if err := k.get(ctx, path, nil, maxPage, &list); err != nil {
 		return "", err
+	}
+	if !isList(list.Kind) {
+		return "", errNoList
 	}
 	for _, h := range list.Items {
 		group, _, grouped := strings.Cut(h.Spec.Target.API, "/")

@@ -67,6 +67,9 @@ func (s *step) lower(l *look, want int, active []*pod, may func(*pod) bool) {
 			return
 		case mixed(order):
 			s.replicas, s.held, s.victims = keeps, "a roll-out is under way", nil
+			if l.paused {
+				s.held = "a roll-out is under way, and paused: kubectl rollout resume it"
+			}
 			return
 		}
 		s.victims = append(s.victims, p)

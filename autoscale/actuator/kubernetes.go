@@ -23,9 +23,9 @@ const (
 	ensureWait = 8 * time.Second  // for an Ensure
 	maxTries   = 5                // of an Ensure, when others change the object meanwhile
 	ownersAge  = 10 * time.Second // autoscalers are looked for again after it, and before every write
-	holdFirst  = time.Second      // a server that failed is left alone so long, then longer
-	holdMost   = 30 * time.Second
-	noteAge    = 30 * time.Minute // what happened is told so long
+	fenceAge   = 10 * time.Second // so is the fence that was written: somebody may have taken it away
+	editsApart = 10 * time.Minute // edits of the replicas that are further apart are no row
+	noteAge    = 30 * time.Minute // what happened is told so long, with the decision that met it
 )
 
 // KubernetesConfig is what a Kubernetes needs.
@@ -54,7 +54,7 @@ type Kubernetes struct {
 
 	mu      sync.Mutex
 	targets map[state.TargetKey]*kubeTarget // guarded by mu, with what they hold
-	hold    hold                            // guarded by mu
+	busy    hold                            // guarded by mu; of all calls, as the server asked for
 }
 
 // NewKubernetes checks the configuration. The server need not answer yet.
@@ -93,9 +93,14 @@ type kubeTarget struct {
 	unready map[string]time.Time // since when Pods that were ready are not, by UID
 	epoch   uint64               // with decision: what the object's fence is known to say
 	last    kubeFence            // the object's, as of epoch and decision
+	sureAt  time.Time            // when that was seen there last
+	holds   [calls]hold          // of each kind of call
 	names   map[string]string    // of the Pods there were at the last step down, by UID
+	edits   int                  // by others, in a row
+	editAt  time.Time            // the last of them
 	said    string               // the note
 	saidAt  time.Time
+	saidOf  uint64 // the decision that met what it says; 0: none did yet
 }
 
 // target finds the object that a role's replicas are Pods of.
@@ -121,7 +126,7 @@ func (k *Kubernetes) List(ctx context.Context, key state.TargetKey) (a state.Act
 	if err != nil {
 		return a, err
 	}
-	err = k.ask(ctx, listWait, t, func(ctx context.Context) error {
+	err = k.ask(ctx, callList, t, func(ctx context.Context) error {
 		l, err := k.read(ctx, t, false)
 		if err != nil {
 			return err
@@ -130,7 +135,7 @@ func (k *Kubernetes) List(ctx context.Context, key state.TargetKey) (a state.Act
 		defer k.mu.Unlock()
 		t.listed = l
 		k.notice(t, l)
-		a = k.actual(t, l, key)
+		a = k.actual(t, l, key, t.last.Decision)
 		return nil
 	})
 	return a, err
@@ -146,12 +151,13 @@ func (k *Kubernetes) Ensure(ctx context.Context, d state.Desired) (a state.Actua
 	if d.Cluster == "" {
 		return a, errors.New("the routers' cluster has no id yet")
 	}
-	err = k.ask(ctx, ensureWait, t, func(ctx context.Context) error {
+	err = k.ask(ctx, callEnsure, t, func(ctx context.Context) error {
 		l, err := k.reach(ctx, t, &d)
 		if l != nil {
 			k.mu.Lock()
 			defer k.mu.Unlock()
-			a = k.actual(t, l, d.Target)
+			t.saidOf = cmp.Or(t.saidOf, d.Decision)
+			a = k.actual(t, l, d.Target, d.Decision)
 		}
 		return err
 	})
@@ -161,19 +167,17 @@ func (k *Kubernetes) Ensure(ctx context.Context, d state.Desired) (a state.Actua
 // reach takes the step that is due, if one is. Between its look and its write others
 // may write: then it looks again.
 func (k *Kubernetes) reach(ctx context.Context, t *kubeTarget, d *state.Desired) (*look, error) {
-	k.mu.Lock()
-	l := t.listed
-	t.listed = nil
-	settled := l != nil && t.epoch == d.Epoch && t.last.Decision == d.Decision
-	k.mu.Unlock()
-	if settled {
-		if s := plan(l, d); !s.writes(l) {
-			l.explain(&s, d)
-			return l, nil
-		}
+	rest, sure := k.atRest(t, d)
+	if sure {
+		return rest, nil
 	}
+	tries := maxTries
+	if rest != nil {
+		tries = 1 // there is nothing to do but to look, and the next round looks again
+	}
+	var l *look
 	var err error
-	for range maxTries {
+	for range tries {
 		if l, err = k.read(ctx, t, true); err != nil {
 			return nil, err
 		}
@@ -181,58 +185,29 @@ func (k *Kubernetes) reach(ctx context.Context, t *kubeTarget, d *state.Desired)
 			return l, err
 		}
 	}
+	if rest != nil {
+		return rest, nil
+	}
 	return l, fmt.Errorf("others changed it %d times while it was to be changed: %w", maxTries, err)
 }
 
-// hold keeps calls from a server that just failed.
-type hold struct {
-	until time.Time
-	err   error // of the last failure
-	fails int
-}
-
-// ask runs calls that may take so long in all. While the server is held to be away
-// they fail at once, so that a loop over many pools is not slowed by each.
-func (k *Kubernetes) ask(ctx context.Context, most time.Duration, t *kubeTarget, f func(context.Context) error) error {
+// atRest is what the last List saw, if nothing is to be done by that; sure says that the
+// fence is known to be there as well.
+func (k *Kubernetes) atRest(t *kubeTarget, d *state.Desired) (l *look, sure bool) {
 	k.mu.Lock()
-	h := k.hold
+	l, t.listed = t.listed, nil
+	known := l != nil && t.epoch == d.Epoch && t.last.Decision == d.Decision
+	sure = time.Since(t.sureAt) < fenceAge
 	k.mu.Unlock()
-	if time.Now().Before(h.until) {
-		return h.err
+	if !known {
+		return nil, false
 	}
-	inner, cancel := context.WithTimeout(ctx, most)
-	defer cancel()
-	err := f(inner)
-	if err != nil {
-		err = fmt.Errorf("%s: %w", t.where, err)
+	s := plan(l, d)
+	if s.writes(l) {
+		return nil, false
 	}
-	if ctx.Err() != nil {
-		return err // the term is over: that says nothing of the server
-	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	wait, trouble := troubled(err)
-	if !trouble {
-		k.hold = hold{}
-		return err
-	}
-	wait = max(wait, min(holdFirst<<min(k.hold.fails, 10), holdMost))
-	k.hold = hold{until: time.Now().Add(wait), err: err, fails: k.hold.fails + 1}
-	return err
-}
-
-// troubled reports whether an error is one of the server as a whole, and how long it
-// asks to be left alone.
-func troubled(err error) (wait time.Duration, trouble bool) {
-	var said *kube.Error
-	var silent *kube.Unreachable
-	switch {
-	case errors.As(err, &said):
-		return said.RetryAfter, said.Code == http.StatusTooManyRequests || said.Code >= http.StatusInternalServerError
-	case errors.As(err, &silent):
-		return 0, true
-	}
-	return 0, false
+	l.explain(&s, d)
+	return l, sure
 }
 
 // notice compares what is seen with what was done. The caller holds mu.
@@ -261,27 +236,41 @@ func (k *Kubernetes) notice(t *kubeTarget, l *look) {
 	}
 }
 
-// somebody notes that the replicas were changed. The caller holds mu.
+// somebody notes that the replicas were changed. Who does so again and again is no
+// person: what to do about that is said, and not each time. The caller holds mu.
 func (k *Kubernetes) somebody(t *kubeTarget, from, to int) {
-	k.say(t, fmt.Sprintf("somebody else set %s from %d to %d replicas", t.name, from, to))
+	now := time.Now()
+	if now.Sub(t.editAt) > editsApart {
+		t.edits = 0
+	}
+	t.edits, t.editAt = t.edits+1, now
+	text, level := fmt.Sprintf("somebody else set %s from %d to %d replicas", t.name, from, to), zerolog.WarnLevel
+	if n := t.edits; n > 2 {
+		text += fmt.Sprintf(", %d times in a row: take replicas out of the manifest that is applied, and end what else sizes it", n)
+		if n > 3 && n&(n-1) != 0 {
+			level = zerolog.DebugLevel
+		}
+	}
+	k.say(t, level, text)
 }
 
 // wrong notes that another Pod went than was to go. The caller holds mu.
 func (k *Kubernetes) wrong(t *kubeTarget, l *look, f *kubeFence) {
-	k.say(t, fmt.Sprintf("%s went instead of %s, which takes requests again", t.missing(l), f.alive(l)))
+	k.say(t, zerolog.WarnLevel, fmt.Sprintf("%s went instead of %s, which takes requests again", t.missing(l), f.alive(l)))
 }
 
 // say notes what befell a target. The caller holds mu.
-func (k *Kubernetes) say(t *kubeTarget, text string) {
-	k.log.Warn().Str("object", t.where).Str("decision", t.last.ID).Str("reason", text).Msg("replicas changed otherwise than decided")
-	t.said, t.saidAt = text, time.Now()
+func (k *Kubernetes) say(t *kubeTarget, level zerolog.Level, text string) {
+	k.log.WithLevel(level).Str("object", t.where).Str("decision", t.last.ID).Str("reason", text).Msg("replicas changed otherwise than decided")
+	t.said, t.saidAt, t.saidOf = text, time.Now(), 0
 }
 
-// actual is a look as the autoscaler has it. The caller holds mu.
-func (k *Kubernetes) actual(t *kubeTarget, l *look, key state.TargetKey) state.Actual {
+// actual is a look as the autoscaler has it, under a decision. What befell the replicas
+// is told with the decision that met it, not with later ones. The caller holds mu.
+func (k *Kubernetes) actual(t *kubeTarget, l *look, key state.TargetKey, decision uint64) state.Actual {
 	now := time.Now()
 	a := state.Actual{Discovered: true, Asked: l.scale.Spec.Replicas, Note: l.trouble}
-	if t.said != "" && now.Sub(t.saidAt) < noteAge {
+	if t.said != "" && (t.saidOf == 0 || t.saidOf == decision) && now.Sub(t.saidAt) < noteAge {
 		a.Note = t.said
 	}
 	for _, p := range l.pods {

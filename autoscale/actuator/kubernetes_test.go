@@ -242,6 +242,32 @@ func TestKubernetesSomebodyElseScales(t *testing.T) {
 	})
 }
 
+// Who changed the replicas is told with the decision that met it, and with no later one.
+func TestKubernetesTellsOfAnEditOnce(t *testing.T) {
+	inKube(t, "", func(r *kubeRig) {
+		r.s.Deployment("vllm", 2)
+		r.must(r.desired(7, 8, 4))
+		r.s.Settle()
+		r.s.SetReplicas("vllm", 1)
+		const note = "somebody else set vllm from 4 to 1 replicas"
+		if x, err := r.a.List(r.t.Context(), vllm); err != nil || x.Note != note {
+			t.Errorf("%q, %v", x.Note, err)
+		}
+		for range 3 { // a decision that is under way says so until its end
+			if x := r.must(r.desired(7, 9, 4)); x.Note != note {
+				t.Errorf("%q", x.Note)
+			}
+			time.Sleep(time.Second)
+		}
+		if x := r.must(r.desired(7, 10, 5)); x.Note != "" {
+			t.Errorf("told again: %q", x.Note)
+		}
+		if x, err := r.a.List(r.t.Context(), vllm); err != nil || x.Note != "" {
+			t.Errorf("told again: %q, %v", x.Note, err)
+		}
+	})
+}
+
 // Replicas that were never made can go without a drain.
 func TestKubernetesTakesBackWhatWasNotMade(t *testing.T) {
 	inKube(t, "", func(r *kubeRig) {

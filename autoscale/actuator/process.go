@@ -28,8 +28,10 @@ const (
 	soundAfter   = time.Minute // ready for this long, earlier ends are forgotten
 	crashLoop    = 3           // ends in a row that are one
 	probeTimeout = time.Second
-	maxProcesses = 256 // per directory
 )
+
+// MaxProcesses bounds those of a directory.
+const MaxProcesses = 256
 
 // ProcessConfig is what a Process needs.
 type ProcessConfig struct {
@@ -314,8 +316,8 @@ func (p *Process) start(b *book, d *state.Desired) error {
 		}
 	}
 	for ; have < d.Want; have++ {
-		if len(b.Processes) >= maxProcesses {
-			return fmt.Errorf("start engine: there are %d processes already", maxProcesses)
+		if len(b.Processes) >= MaxProcesses {
+			return fmt.Errorf("start engine: there are %d processes already", MaxProcesses)
 		}
 		b.Processes = append(b.Processes, &record{
 			ID:   p.prefix(b) + d.Target.Pool + "-" + string(d.Target.Role) + "-" + strings.ToLower(rand.Text()[:8]),

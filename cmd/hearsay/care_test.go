@@ -77,4 +77,16 @@ func TestKeyringNeedsASecret(t *testing.T) {
 	if want := "ROUTER  KEYS   NOTE"; !strings.HasPrefix(b.String(), want) || !strings.Contains(b.String(), "0a 0b") || !strings.Contains(b.String(), "it is away") {
 		t.Errorf("%s", b.String())
 	}
+	if strings.Contains(b.String(), "added") {
+		t.Errorf("nothing was added: %s", b.String())
+	}
+	b.Reset()
+	if err := printKeys(&b, a, nil, []console.Keys{{Name: "r1", Keys: []string{"0a", "0b"}, Added: "0b"}, {Name: "r2", Keys: []string{"0a"}, Error: "read-only"}}); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"r1      0a 0b (added)  -", "r2      0a ", "\nonce all have it: hearsay keyring use 0b\n"} {
+		if !strings.Contains(b.String(), want) {
+			t.Errorf("%q is not in:\n%s", want, b.String())
+		}
+	}
 }

@@ -111,14 +111,14 @@ func (a *admin) call(ctx context.Context, method, path string, body, out any) ([
 	defer func() { _ = resp.Body.Close() }()
 	raw, err := io.ReadAll(io.LimitReader(resp.Body, 64<<20))
 	if err != nil {
-		return nil, fmt.Errorf("read the answer of %s: %w", a.server, err)
+		return nil, fmt.Errorf("the answer of %s ended before it was complete (%w): ask again, or another router with --server", a.server, err)
 	}
 	if resp.StatusCode >= 300 {
 		return nil, a.refused(resp.StatusCode, raw)
 	}
 	if out != nil {
 		if err := json.Unmarshal(raw, out); err != nil {
-			return nil, fmt.Errorf("%s did not answer as a hearsay admin API: %w", a.server, err)
+			return nil, fmt.Errorf("%s did not answer as a hearsay admin API (%w): %s", a.server, err, wantAdmin)
 		}
 	}
 	return raw, nil
@@ -165,7 +165,12 @@ const wantAdmin = "give the router's admin address with --server, usually port 8
 func (a *admin) unanswered(u *url.URL, err error) error {
 	var op *net.OpError
 	var header tls.RecordHeaderError
+	var cert *tls.CertificateVerificationError
 	switch {
+	case errors.As(err, &op) && op.Op == "proxyconnect":
+		return fmt.Errorf("the proxy that HTTP_PROXY or HTTPS_PROXY names does not answer (%v): mend it, or set NO_PROXY=%s", op.Err, u.Hostname())
+	case errors.As(err, &cert):
+		return fmt.Errorf("the certificate of %s is not trusted here (%v): name the host as its certificate does, or set SSL_CERT_FILE to its authority's", a.server, cert.Err)
 	case errors.As(err, &op) && op.Op == "dial":
 		return fmt.Errorf("no router answers at %s (%v): start one with 'hearsay serve', or name another's admin address with --server", a.server, op.Err)
 	case errors.Is(err, http.ErrSchemeMismatch):
@@ -178,5 +183,5 @@ func (a *admin) unanswered(u *url.URL, err error) error {
 		// Those of net/http have no type; the last is of a server that spoke first.
 		return fmt.Errorf("what listens at %s does not speak HTTP: %s", a.server, wantAdmin)
 	}
-	return fmt.Errorf("ask %s: %w", a.server, err)
+	return fmt.Errorf("ask %s: %w: %s", a.server, err, wantAdmin)
 }

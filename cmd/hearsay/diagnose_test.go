@@ -364,3 +364,26 @@ func TestPolicyInWords(t *testing.T) {
 		}
 	}
 }
+
+// An engine that runs and serves another model needs no start: the model is named first.
+func TestDiagnoseNamesTheWrongModel(t *testing.T) {
+	f := func(others int, why string, models ...string) {
+		t.Helper()
+		w := newWard(t, 1+others)
+		w.readings[0] = func(r *state.Reading) { r.WrongModel, r.Models = "llama", models }
+		w.readings[1] = func(r *state.Reading) { r.OK, r.Refused = false, true }
+		w.run(time.Minute, nil)
+		list := w.diagnose().Findings
+		if len(list) != 1 || list[0].Class != balance.NoReplica {
+			t.Fatalf("%+v", list)
+		}
+		got := list[0]
+		if got.Text != why || !slices.Equal(got.Replicas, []string{"e1"}) || !strings.HasPrefix(got.Next, "set the pool's model, or upstream_model") ||
+			strings.Contains(got.Next, "the others") != (others > 0) {
+			t.Errorf("%+v", got)
+		}
+	}
+	f(0, `e1 does not serve "llama", it serves qwen. No replica of the pool takes requests.`, "qwen")
+	f(0, `e1 does not serve "llama". No replica of the pool takes requests.`)
+	f(1, `e1 does not serve "llama", it serves qwen. No replica of the pool takes requests.`, "qwen")
+}

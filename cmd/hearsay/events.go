@@ -81,7 +81,7 @@ func (a *admin) follow(ctx context.Context, kinds []string, w io.Writer) error {
 		}
 		var e console.Event
 		if err := json.Unmarshal(data, &e); err != nil {
-			return fmt.Errorf("%s sent an event that is none: %w", a.server, err)
+			return fmt.Errorf("%s sent an event that is none (%w): %s", a.server, err, wantAdmin)
 		}
 		if a.output == outputJSON {
 			_, err = fmt.Fprintf(w, "%s\n", data)
@@ -96,7 +96,7 @@ func (a *admin) follow(ctx context.Context, kinds []string, w io.Writer) error {
 		return nil
 	}
 	if err := lines.Err(); err != nil {
-		return fmt.Errorf("the stream of %s broke: %w", a.server, err)
+		return fmt.Errorf("the stream of %s broke (%w): start it again, or ask another router with --server", a.server, err)
 	}
 	return errors.New(a.server + " ended the stream: the router stops")
 }

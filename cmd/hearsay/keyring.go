@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -72,9 +73,18 @@ func printKeys(w io.Writer, a *admin, raw []byte, list []console.Keys) error {
 		_, err := w.Write(raw)
 		return err
 	}
-	t := newTable("router", "keys", "note").wide(a.output, "id")
+	t, added := newTable("router", "keys", "note").wide(a.output, "id"), ""
 	for _, k := range list {
-		t.row(k.Name, orNone(strings.Join(k.Keys, " ")), k.Error, k.ID)
+		keys := slices.Clone(k.Keys)
+		if i := slices.Index(keys, k.Added); i >= 0 {
+			added = k.Added
+			keys[i] += " (added)"
+		}
+		t.row(k.Name, orNone(strings.Join(keys, " ")), k.Error, k.ID)
 	}
-	return t.write(w)
+	if err := t.write(w); err != nil || added == "" {
+		return err
+	}
+	_, err := fmt.Fprintf(w, "once all have it: hearsay keyring use %s\n", added)
+	return err
 }

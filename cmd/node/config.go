@@ -258,7 +258,7 @@ func (p *PoolConfig) setDefaults() {
 	}
 	def(&p.Scale.Cooldown, time.Minute)
 	def(&p.Scale.DownWindow, 5*time.Minute)
-	def(&p.Scale.Webhook.Timeout, 5*time.Second)
+	def(&p.Scale.Webhook.Timeout, defaultWebhookTimeout)
 	for i := range p.Replicas {
 		r := &p.Replicas[i]
 		if str(&r.Role, string(state.RoleBoth)); r.Role == string(state.RolePrefill) {

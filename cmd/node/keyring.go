@@ -67,7 +67,20 @@ func (n *Node) Keyring(ctx context.Context, op, fingerprint string, force bool) 
 			return nil, err
 		}
 	}
-	return n.askKeys(ctx, &c), nil
+	out := n.askKeys(ctx, &c)
+	if op == keyAdd {
+		markAdded(out, fingerprints([][]byte{c.Secret})[0])
+	}
+	return out, nil
+}
+
+// markAdded tells the secret that was added from those that were there.
+func markAdded(list []console.Keys, print string) {
+	for i := range list {
+		if slices.Contains(list[i].Keys, print) {
+			list[i].Added = print
+		}
+	}
 }
 
 func invalid(format string, args ...any) error {

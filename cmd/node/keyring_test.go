@@ -102,3 +102,11 @@ func TestSecretsAreReplacedWhereTheyAre(t *testing.T) {
 		t.Errorf("the link: %v, %v", info, err)
 	}
 }
+
+func TestAddedSecretIsMarked(t *testing.T) {
+	list := []console.Keys{{Name: "r1", Keys: []string{"a", "b"}}, {Name: "r2", Keys: []string{"a"}, Error: "its file is read-only"}, {Name: "r3", Away: true}}
+	markAdded(list, "b")
+	if list[0].Added != "b" || list[1].Added != "" || list[2].Added != "" {
+		t.Errorf("%+v", list)
+	}
+}

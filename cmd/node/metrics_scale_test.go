@@ -12,7 +12,7 @@ import (
 var scaleTail = strings.ReplaceAll(`
 ## Why a pool is not scaled
 
-~hearsay_scale_refusals_total~, label ~reason~, counts plans, every 15 s for as long as one is refused:
+~hearsay_scale_refusals_total~, label ~reason~, counts plans: when one is refused, and every 15 s for as long as it is. An actuator that fails, or may not, counts also while nothing is to change:
 
 | reason | meaning |
 |---|---|

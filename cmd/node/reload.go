@@ -51,6 +51,7 @@ func (n *Node) Reload(context.Context) (console.Reloaded, error) {
 	r := console.Reloaded{Changed: newOrGone(differing(old, eff.keyed()), was, &eff), Restart: differing(eff.keyed(), next.keyed())}
 	n.take(was, &eff)
 	n.discoverBy(plan)
+	n.tellOrphans(was)
 	n.reloadFault.Store(nil)
 	n.reloads.WithLabelValues("done").Inc()
 	r.Config = n.mark(eff.digests())
@@ -87,7 +88,7 @@ func taken(start, was, next *Config) Config {
 			s.Actuator, s.Command, s.Dir, s.Webhook, s.Kubernetes = q.Scale.Actuator, q.Scale.Command, q.Scale.Dir, q.Scale.Webhook, q.Scale.Kubernetes
 		} else if s.Actuator != state.DryRun { // its actuator is made at the start
 			s.Actuator, s.Command, s.Dir = state.DryRun, nil, ""
-			s.Webhook, s.Kubernetes = WebhookConfig{Timeout: s.Webhook.Timeout}, ScaleKubernetesConfig{}
+			s.Webhook, s.Kubernetes = WebhookConfig{Timeout: defaultWebhookTimeout}, ScaleKubernetesConfig{}
 		}
 	}
 	return eff

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"path/filepath"
@@ -68,12 +69,8 @@ func (n *Node) newScale() (err error) {
 		p := &n.cfg.Pools[i]
 		switch p.Scale.Actuator {
 		case "process":
-			dir := p.Scale.Dir
-			if dir == "" {
-				dir = filepath.Join(n.cfg.Node.DataDir, "process")
-			}
 			process[p.Name], err = actuator.NewProcess(actuator.ProcessConfig{
-				Dir: filepath.Join(dir, p.Name), Command: p.Scale.Command, Log: n.log,
+				Dir: n.processDir(p), Command: p.Scale.Command, Log: n.log,
 			})
 		case "webhook":
 			webhook[p.Name], err = n.newWebhook(p)
@@ -94,6 +91,15 @@ func (n *Node) newScale() (err error) {
 		Unique: n.unique, Log: n.log, Registerer: n.reg,
 	})
 	return err
+}
+
+// ownProcesses is where the process actuators of a router keep their records, in its data
+// directory, unless a pool names another place.
+const ownProcesses = "process"
+
+// processDir is that of one pool.
+func (n *Node) processDir(p *PoolConfig) string {
+	return filepath.Join(cmp.Or(p.Scale.Dir, filepath.Join(n.cfg.Node.DataDir, ownProcesses)), p.Name)
 }
 
 // pooled gives each pool its own actuator of one kind.

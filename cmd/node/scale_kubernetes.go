@@ -3,7 +3,6 @@ package node
 import (
 	"cmp"
 	"fmt"
-	"slices"
 
 	"github.com/hearsay-llm/hearsay/autoscale/actuator"
 	"github.com/hearsay-llm/hearsay/state"
@@ -47,9 +46,6 @@ func (k *ScaleKubernetesConfig) setDefaults(d *KubernetesConfig) {
 func (p *PoolConfig) validateKubernetes(v *faults, at string) {
 	k := &p.Scale.Kubernetes
 	if p.Scale.Actuator != "kubernetes" {
-		if *k != (ScaleKubernetesConfig{}) && slices.Contains(actuators, p.Scale.Actuator) {
-			v.add(at, "is for scale.actuator kubernetes, which is %s", p.Scale.Actuator)
-		}
 		return
 	}
 	names := k.names()

@@ -26,7 +26,8 @@ func TestScaleKubernetesFaults(t *testing.T) {
 	f(find+`{prefill: p, decode: p}}`, at+": names p for two roles: each has an object of its own")
 	f(find+`{name: vllm, context: x}}`, at+`.context: is "x", of no kubeconfig: name the file`)
 	f(`scale: {actuator: kubernetes, kubernetes: {name: vllm}}`, at+": needs discover.kubernetes, which finds the Pods that this makes")
-	f(`scale: {kubernetes: {name: vllm}}`, at+": is for scale.actuator kubernetes, which is dry_run")
+	f(`scale: {kubernetes: {name: vllm}}`, at+": is for scale.actuator kubernetes, which is dry_run: set scale.actuator to kubernetes, or leave this out")
+	f(find+`{name: vllm}, max: 5000}`, "line 1: pools[0].scale.max: is 5000: the kubernetes actuator runs 4096 replicas of a pool at most: lower it")
 	f(`engine: vllm, dp_ranks: 2, `+find+`{name: vllm}}`, "line 1: pools[0].dp_ranks: is 2: pools with several ranks behind a URL can't be scaled by the kubernetes actuator, use dry_run")
 }
 

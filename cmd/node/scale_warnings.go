@@ -27,8 +27,8 @@ func scaleWarning(r *autoscale.Report, now time.Time) (list []string) {
 		at += " (" + string(r.Key.Role) + ")"
 	}
 	add := func(format string, args ...any) { list = append(list, "pool "+at+fmt.Sprintf(format, args...)) }
-	// The console says of a pool that lacks replicas what it is for.
-	told := r.Key.Role == state.RoleBoth && r.Seen.Present < r.Seen.Target
+	// The console says of a target that lacks replicas what it is for.
+	told := r.Seen.Present < r.Seen.Target
 	switch w := autoscale.Lasting(r.Refusal); {
 	case r.Fenced:
 		add(" is not scaled, its actuator %s has seen later numbers than this leader's: %s; tried again every %v. "+

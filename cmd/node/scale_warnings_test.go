@@ -33,6 +33,23 @@ func TestScaleWarnings(t *testing.T) {
 		"is not scaled, its actuator webhook has seen later numbers than this leader's: seen 9; tried again every 30s", "pool chat: its url changed")
 }
 
+// Why a role's target lacks replicas is told once: by the console.
+func TestScaleWarningsOfARoleThatLacksReplicas(t *testing.T) {
+	now := time.Unix(1000, 0)
+	r := autoscale.Report{Actuator: "kubernetes", Trouble: "forbidden", TroubleSince: now.Add(-time.Minute)}
+	for _, role := range []state.Role{state.RoleBoth, state.RolePrefill, state.RoleDecode} {
+		r.Key = state.TargetKey{Pool: "chat", Role: role}
+		r.Seen.Present, r.Seen.Target = 1, 2
+		if got := scaleWarning(&r, now); len(got) != 0 {
+			t.Errorf("%s: %q", role, got)
+		}
+		r.Seen.Present = 2
+		if got := scaleWarning(&r, now); len(got) != 1 || !strings.Contains(got[0], "actuator kubernetes does not answer or can't act: forbidden") {
+			t.Errorf("%s: %q", role, got)
+		}
+	}
+}
+
 // A pool's least size alone is enough: the greatest has its default.
 func TestScaleMinAlone(t *testing.T) {
 	f := func(scale string, least, most int) {

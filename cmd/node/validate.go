@@ -152,20 +152,7 @@ func (p *PoolConfig) validate(v *faults, at string) {
 		v.add(at+".scale", "min %d, max %d: needs 0 <= min <= max", p.Scale.Min, p.Scale.Max)
 	}
 	p.validateBudget(v, at)
-	switch {
-	case p.Scale.Actuator != "process":
-	case len(p.Scale.Command) == 0:
-		v.add(at+".scale.command", "is missing: the process actuator needs the command that starts an engine, with {port} in it")
-	case !slices.ContainsFunc(p.Scale.Command, func(s string) bool { return strings.Contains(s, "{port}") }):
-		v.add(at+".scale.command", "lacks {port}, which stands for the port that the engine is to listen on")
-	}
-	if p.Scale.Actuator == "webhook" {
-		p.Scale.Webhook.validate(v, at+".scale.webhook")
-	}
-	if a := p.Scale.Actuator; p.Discover.any() && (a == "process" || a == "webhook") {
-		v.add(at+".scale.actuator", "is %s: replicas found by discovery can't be scaled by it: use kubernetes or dry_run", a)
-	}
-	p.validateKubernetes(v, at+".scale.kubernetes")
+	p.validateActuator(v, at+".scale")
 	p.validateRanks(v, at)
 	if p.Retry.Attempts < 1 {
 		v.add(at+".retry.attempts", "is %d: the first try counts, so at least 1", p.Retry.Attempts)

@@ -35,6 +35,7 @@ func (n *Node) warnings() (list []string) {
 	}
 	list = append(list, n.configWarnings()...)
 	list = append(list, n.scaleWarnings()...)
+	list = append(list, n.orphanWarnings()...)
 	if n.cutOff() {
 		list = append(list, "cluster.secret_file: "+noFormerKey)
 	}

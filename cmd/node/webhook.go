@@ -29,6 +29,9 @@ type WebhookTLSConfig struct {
 	Key  string `yaml:"key"`
 }
 
+// defaultWebhookTimeout is that of one call.
+const defaultWebhookTimeout = 5 * time.Second
+
 // validate judges the keys of a pool that the webhook scales.
 func (w *WebhookConfig) validate(v *faults, at string) {
 	u, err := url.Parse(w.URL)
@@ -129,13 +132,24 @@ func (n *Node) newWebhook(p *PoolConfig) (*actuator.Webhook, error) {
 	}
 	return actuator.NewWebhook(actuator.WebhookConfig{
 		Pool: p.Name, URL: w.URL, Secrets: w.secrets, Timeout: w.Timeout, TLS: conf, Dial: n.deps.Dial,
-		Engine: state.EngineKind(p.Engine),
-		Replica: func(raw string) (string, error) {
-			u, err := NormalURL(raw)
-			if err == nil {
-				err = n.allowed(p.Name, u)
-			}
-			return u, err
-		},
+		Engine:  state.EngineKind(p.Engine),
+		Replica: func(raw string) (string, error) { return n.webhookReplica(p.Name, raw) },
 	})
+}
+
+// webhookReplica makes the URL of a receiver's instance what routers use, or says why it
+// may not be used. Replicas that are other pools' are left to them: a committed one
+// would take the place of one that a file lists.
+func (n *Node) webhookReplica(pool, raw string) (string, error) {
+	u, err := NormalURL(raw)
+	if err == nil {
+		err = n.allowed(pool, u)
+	}
+	if err != nil {
+		return u, err
+	}
+	if other := n.ofOthers(pool)[state.Authority(u)]; other != "" {
+		return u, fmt.Errorf("%s is a replica of pool %s already: start the instance at another address, or take it out of that pool", u, other)
+	}
+	return u, nil
 }

@@ -70,6 +70,37 @@ func TestWebhookSecretIsReadAtEachCall(t *testing.T) {
 	}
 }
 
+// A receiver can't take over what other pools have, nor name what its own may not have.
+func TestWebhookMayNotTakeOthersReplicas(t *testing.T) {
+	cfg := Defaults()
+	cfg.Node.DataDir = t.TempDir()
+	cfg.Pools = []PoolConfig{
+		{Name: "chat", Model: "m", Replicas: []ReplicaConfig{{URL: "http://10.0.0.1:8000"}}, Discover: DiscoverConfig{Allow: []string{"10.0.0.0/8"}}},
+		{Name: "code", Model: "n", Replicas: []ReplicaConfig{{URL: "http://10.0.0.2:8000"}}},
+	}
+	n := newOnFreePorts(t, cfg)
+	defer n.Close()
+	facts := n.store.View().Facts.Clone()
+	facts.Index++
+	facts.Replicas["webhook:code:a"] = state.Replica{ID: "webhook:code:a", Pool: "code", URL: "http://10.0.0.3:8000", Source: state.SourceCommitted}
+	facts.Replicas["webhook:chat:a"] = state.Replica{ID: "webhook:chat:a", Pool: "chat", URL: "http://10.0.0.4:8000", Source: state.SourceCommitted}
+	n.store.SetFacts(facts)
+	f := func(raw, want string) {
+		t.Helper()
+		u, err := n.webhookReplica("chat", raw)
+		if want == "" && (err != nil || u != strings.TrimSuffix(raw, "/")) || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("%s: %s, %v, want %q", raw, u, err, want)
+		}
+	}
+	f("http://10.0.0.4:8000/", "")
+	f("http://10.0.0.5:8000", "")
+	f("http://10.0.0.2:8000/", "http://10.0.0.2:8000 is a replica of pool code already: start the instance at another address")
+	f("https://10.0.0.2:8000", "pool code")
+	f("http://10.0.0.3:8000", "pool code")
+	f("http://192.168.0.1:8000", "discover.allow of pool chat")
+	f("10.0.0.5", "is not a URL such as")
+}
+
 // Where a host has its files makes no other pool; whom all call does. What a running
 // router has of it stays until a restart.
 func TestWebhookInDigestAndReload(t *testing.T) {
@@ -95,8 +126,9 @@ func TestWebhookInDigestAndReload(t *testing.T) {
 	}
 	was := &Config{Pools: []PoolConfig{{Name: "other", Model: "n"}}}
 	was.Finish()
+	a.Timeout = time.Second
 	eff = taken(was, was, pool(a))
-	if s := eff.Pools[0].Scale; s.Actuator != state.DryRun || s.Webhook.URL != "" {
+	if s := eff.Pools[0].Scale; s.Actuator != state.DryRun || s.Webhook != (WebhookConfig{Timeout: defaultWebhookTimeout}) {
 		t.Errorf("a new pool has %+v", s)
 	}
 }

@@ -48,11 +48,8 @@ func (s *Server) status(w http.ResponseWriter, _ *http.Request) {
 	if info.Raft.Leader == "" && info.Raft.ClusterID != "" {
 		out.Warn = append(out.Warn, "no leader: requests flow, targets are frozen, writes get 503; if it lasts see docs/operate.md, section Without a leader")
 	}
+	out.Warn = append(out.Warn, s.belowTarget()...)
 	for _, p := range out.Pools {
-		why := s.node.Hindrance(state.TargetKey{Pool: p.Name, Role: state.RoleBoth})
-		if why != "" && p.Replicas < p.Target {
-			out.Warn = append(out.Warn, fmt.Sprintf("pool %s has %d of %s: %s", p.Name, p.Replicas, replicas(p.Target), why))
-		}
 		if legs := map[string]string{"both": "prefill and decode"}; p.Missing != "" && p.Replicas > 0 {
 			out.Warn = append(out.Warn, fmt.Sprintf("pool %s lacks replicas that %s", p.Name, cmp.Or(legs[p.Missing], p.Missing)))
 		}
@@ -133,10 +130,11 @@ func (s *Server) poolList() []Pool {
 			Name: p.Spec.Name, Model: p.Spec.Model, Aliases: p.Spec.Aliases, Policy: p.Spec.Policy,
 			FilePolicy: p.FilePolicy, Effective: routing.Effective(p.Spec.Policy, b),
 			Replicas: len(p.Replicas), Skew: b.Skew, Sharing: sharing(&b), HotShare: b.HotShare(),
-			Target: v.Facts.Targets[k], Held: v.Facts.Holds[k],
-			Min: p.Spec.ScaleMin, Max: p.Spec.ScaleMax, Actuator: p.Spec.ScaleActuator,
+			Held: v.Facts.Holds[k],
+			Min:  p.Spec.ScaleMin, Max: p.Spec.ScaleMax, Actuator: p.Spec.ScaleActuator,
 			Waiting: v.Backlog(p).Requests, Here: q.Here, WaitMS: q.WaitMS, Refused: q.Refused,
 		}
+		row.Target, row.TargetSet = v.Facts.Targets[k]
 		for _, r := range p.Replicas {
 			if r.Condition(&p.Spec, v.Weights.Of(r.ID), now).TakesRequests() {
 				row.Ready++

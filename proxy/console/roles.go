@@ -24,7 +24,28 @@ func targetsOf(v *state.View, p *state.PoolView) (list []RoleTarget) {
 	for _, r := range []state.Role{state.RolePrefill, state.RoleDecode, state.RoleBoth} {
 		k := state.TargetKey{Pool: p.Spec.Name, Role: r}
 		if target, known := v.Facts.Targets[k]; known || len(ofRole(p, r)) > 0 {
-			list = append(list, RoleTarget{Role: string(r), Target: target, Held: v.Facts.Holds[k]})
+			list = append(list, RoleTarget{Role: string(r), Target: target, TargetSet: known, Held: v.Facts.Holds[k]})
+		}
+	}
+	return list
+}
+
+// belowTarget warns of the targets that have fewer replicas than they should, each role's
+// by itself, where something hinders that.
+func (s *Server) belowTarget() (list []string) {
+	v := s.node.View()
+	for _, p := range v.Pools {
+		for _, t := range targetsOf(v, p) {
+			k := state.TargetKey{Pool: p.Spec.Name, Role: state.Role(t.Role)}
+			n, why := len(ofRole(p, k.Role)), s.node.Hindrance(k)
+			if why == "" || n >= t.Target {
+				continue
+			}
+			at := k.Pool
+			if k.Role != state.RoleBoth {
+				at += " (" + t.Role + ")"
+			}
+			list = append(list, fmt.Sprintf("pool %s has %d of %s: %s", at, n, replicas(t.Target), why))
 		}
 	}
 	return list

@@ -54,6 +54,7 @@ type Keys struct {
 	ID    string   `json:"id"`
 	Name  string   `json:"name"`
 	Keys  []string `json:"keys"`            // the one that it uses first
+	Added string   `json:"added,omitempty"` // of Keys, what was added just now
 	Away  bool     `json:"away,omitempty"`  // it was not asked
 	Error string   `json:"error,omitempty"` // why it did not do what was asked
 }
@@ -175,8 +176,9 @@ type Pool struct {
 	Skew       float64          `json:"skew"`
 	Sharing    float64          `json:"sharing_ratio"` // share of prompt tokens that some replica held; negative: unknown
 	HotShare   float64          `json:"hot_prefix_share"`
-	Target     int              `json:"target"` // 0: none committed
-	Held       bool             `json:"held"`   // an operator holds the target
+	Target     int              `json:"target"`
+	TargetSet  bool             `json:"target_set"` // a target is committed, which may be 0; else Target is 0
+	Held       bool             `json:"held"`       // an operator holds the target
 	Min        int              `json:"min"`
 	Max        int              `json:"max"`
 	Actuator   string           `json:"actuator"`
@@ -191,9 +193,10 @@ type Pool struct {
 
 // RoleTarget is the target of a pool's replicas of one role.
 type RoleTarget struct {
-	Role   string `json:"role"`
-	Target int    `json:"target"` // 0: none committed
-	Held   bool   `json:"held"`   // an operator holds it
+	Role      string `json:"role"`
+	Target    int    `json:"target"`
+	TargetSet bool   `json:"target_set"` // it is committed; else Target is 0
+	Held      bool   `json:"held"`       // an operator holds it
 }
 
 // Queue is what waits for a pool at this router, and what it refused, as Pool has them.

@@ -156,12 +156,33 @@ func (d *diagnosis) noReplica() Finding {
 	if len(d.all) == 0 {
 		f.Owner, f.Next = OwnerScale, "hearsay scale log says what hinders a start; hearsay replica add adds one"
 	}
+	d.wrongModel(&f)
 	for _, c := range state.Conditions() {
 		if n := count[c]; n > 0 {
 			f.Evidence = append(f.Evidence, Figure{string(c), float64(n), ""})
 		}
 	}
 	return f
+}
+
+// wrongModel says, where replicas serve another model than the pool's, which one: they
+// run, so that starting them is no help.
+func (d *diagnosis) wrongModel(f *Finding) {
+	wrong := pick(d.all, func(x *look) bool { return x.is == state.WrongModel })
+	if len(wrong) == 0 {
+		return
+	}
+	spec := &d.Pool.Spec
+	said := spec.WrongModel(&wrong[0].r.Reading)
+	if said == "" {
+		said = fmt.Sprintf("does not serve %q", spec.UpstreamName())
+	}
+	f.Replicas = ids(wrong)
+	f.Text = fmt.Sprintf("%s %s. No replica of the pool takes requests.", wrong[0].r.ID, said)
+	f.Next = fmt.Sprintf("set the pool's model, or upstream_model, to the name that its engines serve, or start one that serves %q", spec.UpstreamName())
+	if len(wrong) < len(d.all) {
+		f.Next += "; hearsay replicas says what is wrong with the others"
+	}
 }
 
 func (d *diagnosis) deadMetrics() {

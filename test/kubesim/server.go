@@ -45,8 +45,9 @@ type Fault struct {
 	Code       int    // status of the answer; 0: as usual
 	RetryAfter string // header
 	Text       string
-	Hang       bool // no answer, until who asked gives up
-	Do         bool // with Hang: it is done all the same
+	Body       string // the whole answer, instead of a failure with Text
+	Hang       bool   // no answer, until who asked gives up
+	Do         bool   // with Hang: it is done all the same
 }
 
 // Server is the API server. Safe for concurrent use.
@@ -154,6 +155,12 @@ func (s *Server) befall(w http.ResponseWriter, r *http.Request, c Call, f *Fault
 	if f.Hang {
 		<-r.Context().Done()
 		panic(http.ErrAbortHandler)
+	}
+	if f.Body != "" {
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(f.Code)
+		_, _ = io.WriteString(w, f.Body)
+		return
 	}
 	refuse(w, f.Code, f.Text, f.RetryAfter)
 }

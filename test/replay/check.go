@@ -63,9 +63,9 @@ func checkTarget(ctx context.Context, client *http.Client, cfg *Config, target s
 			err = at.Err
 		}
 		if errors.Is(err, context.DeadlineExceeded) {
-			return fmt.Errorf("does not answer within %v", checkTimeout)
+			return fmt.Errorf("does not answer within %v: name another one with --target, or wait until it does", checkTimeout)
 		}
-		return fmt.Errorf("can't be reached: %w", err)
+		return fmt.Errorf("can't be reached: %w: start a router or an engine there, or name another one with --target", err)
 	}
 	defer func() { _ = resp.Body.Close() }()
 	if resp.StatusCode == http.StatusUnauthorized || resp.StatusCode == http.StatusForbidden {

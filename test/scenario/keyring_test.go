@@ -67,6 +67,11 @@ func TestKeyringChangesTheSecretOfAll(t *testing.T) {
 		list := keyring(0, http.StatusOK, "add", "")
 		fresh := list[0].Keys[1]
 		all(list, old, fresh)
+		for _, k := range list {
+			if k.Added != fresh {
+				t.Errorf("%s marks %q as added, want %q", k.Name, k.Added, fresh)
+			}
+		}
 		keyring(1, http.StatusBadRequest, "remove", old)
 		keyring(1, http.StatusNotFound, "use", "12345678")
 		all(keyring(1, http.StatusOK, "use", fresh), fresh, old)
