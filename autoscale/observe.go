@@ -148,7 +148,7 @@ func (l *Loop) observe(v *state.View, p *state.PoolView, k state.TargetKey, now 
 	defer l.watching.Unlock()
 	w := l.watchOf(k)
 	w.most = max(w.most, most)
-	o.Capacity = l.capacityOf(p, list, w.most, now)
+	o.Capacity = w.steady(l.capacityOf(p, list, w.most, now), w.due(l.cfg.Interval, now))
 	w.rates.note(v, p, now)
 	share := shareOf(p, k)
 	o.arrivals(&w.rates, rateWindow, share)

@@ -34,8 +34,7 @@ type Limits struct {
 	Utilisation, Busiest     float64 // wanted of small pools, and at most
 	Headroom                 float64
 	DownMargin               float64 // share below the wanted utilisation that a step down needs
-	DownShare, Hurry         float64
-	Regrow                   float64
+	DownShare, Regrow        float64
 	StepUp                   int
 	MinCoverage, MinReadings float64
 	SkewLimit                float64
@@ -82,14 +81,10 @@ func Propose(o *Observation, lim *Limits) Plan {
 		p.To, p.Reason = 1, reasonWake
 		p.Text = fmt.Sprintf("%s to an empty pool", wakers(o))
 	case p.Needed > o.Target:
-		more := hurry(o, lim)
-		p.To, p.Reason = min(p.Needed+more, o.Target+max(lim.StepUp, 2*o.Target), o.Max), reasonLoad
+		p.To, p.Reason = min(p.Needed, o.Target+max(lim.StepUp, 2*o.Target), o.Max), reasonLoad
 		p.Text = explain(o, n, lim)
 		if to, ok := outgrown(o, lim); ok {
 			p.To = min(p.To, to)
-		}
-		if p.To > p.Needed {
-			p.Text += fmt.Sprintf("; %d more, for the first of them to come sooner", p.To-p.Needed)
 		}
 		if p.To == o.Target {
 			p.Reason, p.Refusal = "", refusedMaximum
@@ -185,7 +180,6 @@ const (
 	// evidenceTrade and evidenceUndo mark decisions that later ones depend on.
 	evidenceTrade = "trade"
 	evidenceUndo  = "undo"
-	// evidenceNeeded is how many were needed, which is less than what a hurried step asks for.
 	evidenceNeeded  = "needed"
 	evidenceExactly = "needed_exactly"
 	// evidenceBefore is the size before a step up, and before those it goes on from.

@@ -78,19 +78,6 @@ func enough(o *Observation) (stay int, ok bool) {
 	return stay, stay < o.Target
 }
 
-// hurry is how many more than are needed a step up asks for while clients are failed:
-// Hurry for each replica that what serves now is short of the load. Replicas that start
-// together come one by one, and the first ones of many come sooner than all of few; those
-// that have not come when enough serve are called off.
-func hurry(o *Observation, lim *Limits) int {
-	now := o.asked()
-	short := loadOf(o, &now).replicas - float64(o.Serving)
-	if o.Serving == 0 || short <= 0 || o.Judged < sloLeast || o.Attained >= lim.Attainment {
-		return 0
-	}
-	return int(math.Ceil(lim.Hurry * short))
-}
-
 // sizes remembers which sizes would have fitted, for as long as asked for.
 type sizes struct {
 	since time.Time // of the first one, those forgotten included

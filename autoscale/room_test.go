@@ -13,7 +13,7 @@ import (
 
 // roomy are limits by which large pools have less room.
 var roomy = Limits{
-	Utilisation: 0.75, Busiest: 0.9, Headroom: 4, DownMargin: 0.1, DownShare: 0.2, Hurry: 1, StepUp: 2, Attainment: 0.9,
+	Utilisation: 0.75, Busiest: 0.9, Headroom: 4, DownMargin: 0.1, DownShare: 0.2, StepUp: 2, Attainment: 0.9,
 	MinCoverage: 0.75, MinReadings: 0.5, SkewLimit: 3, PendingDeadline: 10 * time.Minute,
 }
 
@@ -126,23 +126,6 @@ func TestStepUpIsCalledOffWhenEnoughServe(t *testing.T) {
 	})
 }
 
-func TestHurry(t *testing.T) {
-	f := func(name string, want int, set func(o *Observation)) {
-		t.Helper()
-		o := &Observation{Serving: 4, InFlight: 62, Judged: 50, Attained: 0.5, Capacity: Capacity{Requests: 10}}
-		set(o)
-		if n := hurry(o, &roomy); n != want {
-			t.Errorf("%s: %d, want %d", name, n, want)
-		}
-	}
-	f("6.2 replicas' load on 4", 3, func(*Observation) {})
-	f("objectives are met", 0, func(o *Observation) { o.Attained = 0.95 })
-	f("too few were judged", 0, func(o *Observation) { o.Judged = 3 })
-	f("what serves carries it", 0, func(o *Observation) { o.Serving = 7 })
-	f("nothing serves yet", 0, func(o *Observation) { o.Serving = 0 })
-	f("what is foreseen is no hurry", 3, func(o *Observation) { o.Ahead.Requests = 500 })
-}
-
 func TestSizesOfAWindow(t *testing.T) {
 	var s sizes
 	at := func(second int) time.Time { return time.Unix(1000+int64(second), 0) }
@@ -185,46 +168,6 @@ func TestRateOfAChange(t *testing.T) {
 	if got := over(); got != 60 {
 		t.Errorf("steady again: %.2f/s", got)
 	}
-}
-
-// A step up while clients are failed asks for more than are needed; what has not come
-// once enough serve is called off, and the step is done: it tells how long a start takes.
-func TestHurriedStepIsCalledOffInTheEnd(t *testing.T) {
-	s := spec()
-	s.ScaleMin, s.ScaleMax = 2, 20
-	w := newWorld(t, s)
-	w.grow(2)
-	s.ScaleMin = 1
-	w.store.SetPools([]state.PoolSpec{s})
-	fail := func(seconds int) {
-		for range seconds {
-			x := w.traffic["r2"]
-			x.Pool, x.Requests, x.Firsts = "chat", x.Requests+5, x.Firsts+5
-			w.traffic["r2"] = x
-			w.run(time.Second)
-		}
-	}
-	w.spread(26) // 2.6 replicas' load: 4 by 0.8
-	for n := 0; w.target() == 2 && n < 60; n++ {
-		fail(1)
-	}
-	d := w.facts.LastDecision(chat)
-	if d.To != 5 || d.Evidence[evidenceNeeded] != 4 {
-		t.Fatalf("%+v", d)
-	}
-	w.until(time.Minute, "five", func() bool { return len(w.act.instances) == 5 })
-	for i, x := range w.act.instances[2:] { // one never comes
-		x.since = w.now.Add(time.Duration(10*i) * time.Second)
-		if i == 2 {
-			x.since = w.now.Add(time.Hour)
-		}
-	}
-	w.until(5*time.Minute, "called off", func() bool { w.spread(26); return w.target() == 4 })
-	up := w.facts.Decision(d.ID)
-	if up.Outcome != state.OutcomeDone || up.Detail != "4 replicas serve, which is enough" {
-		t.Errorf("%s, %q", up.Outcome, up.Detail)
-	}
-	w.until(time.Minute, "four", func() bool { return w.settled() && len(w.act.instances) == 4 && w.running() == 4 })
 }
 
 // What comes may grow while replicas are coming: then more are added, as its growth alone

@@ -17,7 +17,7 @@ type variant struct {
 // never stands for 0, which is each constant's default.
 const never = 1e-9
 
-// variants reads a list such as "headroom=3;busiest=0.85,hurry=0".
+// variants reads a list such as "headroom=3;busiest=0.85,regrow=9".
 func variants(s string) (list []variant, err error) {
 	for _, text := range strings.FieldsFunc(s, func(r rune) bool { return r == ';' }) {
 		values := map[string]float64{}
@@ -45,6 +45,6 @@ func variants(s string) (list []variant, err error) {
 func constant(c *autoscale.Config, name string) *float64 {
 	return map[string]*float64{
 		"utilisation": &c.Utilisation, "busiest": &c.Busiest, "headroom": &c.Headroom,
-		"margin": &c.DownMargin, "share": &c.DownShare, "hurry": &c.Hurry, "regrow": &c.Regrow, "attainment": &c.Attainment,
+		"margin": &c.DownMargin, "share": &c.DownShare, "regrow": &c.Regrow, "attainment": &c.Attainment,
 	}[name]
 }
