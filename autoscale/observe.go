@@ -76,7 +76,7 @@ type Past struct {
 	Needed float64 // replicas, exactly; 0 unknown
 	Came   Demand  // what came then or was foreseen: rates alone
 	Traded bool    // it gave a replica to another role
-	Undone bool // it took such a one back
+	Undone bool    // it took such a one back
 }
 
 // keysOf lists the targets of a pool: one per role that its replicas or its

@@ -178,8 +178,8 @@ func whole(d time.Duration) time.Duration { return d.Round(time.Second) }
 
 const (
 	// evidenceTrade and evidenceUndo mark decisions that later ones depend on.
-	evidenceTrade = "trade"
-	evidenceUndo  = "undo"
+	evidenceTrade   = "trade"
+	evidenceUndo    = "undo"
 	evidenceNeeded  = "needed"
 	evidenceExactly = "needed_exactly"
 	// evidenceBefore is the size before a step up, and before those it goes on from.

@@ -17,19 +17,19 @@ import (
 // hearsay is the real loop, in front of a real store that is fed with what the routers'
 // rows and the engines' readings say.
 type hearsay struct {
-	variant     variant
-	loop        *autoscale.Loop
-	looks       looks
-	store       *state.Store
-	facts       *state.Facts
-	pool        *pool
-	clock       time.Time
-	seq         uint64
-	fence       [2]uint64            // epoch and decision, as the actuator saw them
-	cards       []state.Replica      // of all replicas ever launched
-	cal         *routing.Calibration // of all routers, which share lessons
-	sampled     int
-	err         error // the first one that no fault of the workload explains
+	variant variant
+	loop    *autoscale.Loop
+	looks   looks
+	store   *state.Store
+	facts   *state.Facts
+	pool    *pool
+	clock   time.Time
+	seq     uint64
+	fence   [2]uint64            // epoch and decision, as the actuator saw them
+	cards   []state.Replica      // of all replicas ever launched
+	cal     *routing.Calibration // of all routers, which share lessons
+	sampled int
+	err     error // the first one that no fault of the workload explains
 }
 
 const (
