@@ -59,8 +59,12 @@ type Config struct {
 	// Unsettled reports that routers differ in how a pool is configured; nil: never.
 	Unsettled func(pool string) bool
 
-	Utilisation float64       // aimed-at share of capacity. Default 0.75
-	DownMargin  float64       // share below it that a step down needs. Default 0.1: noise of 5 % undoes none
+	Utilisation float64       // aimed-at share of capacity in a small pool. Default 0.75
+	Busiest     float64       // in the largest one, if that is more. Default 0.9
+	Headroom    float64       // room beside the load, in roots of the requests that it is. Default 12; see Limits.aim
+	Regrow      float64       // share by which what comes must have grown to add replicas while others are coming. Default 0.1
+	DownMargin  float64       // share below it that a step down needs. Default 0.15: noise of 7 % undoes none
+	DownShare   float64       // most of the replicas that go by one decision, but one always may. Default 0.2
 	Attainment  float64       // share of requests that are to meet the pool's objectives. Default 0.9
 	StartUp     time.Duration // of replicas, while none was seen to start. Default 1 m
 	StepUp      int           // most replicas added by one decision, or twice as many as there are if that is more. Default 2
@@ -99,7 +103,11 @@ func (c Config) withDefaults() Config {
 	share(&c.Default.Requests, 32)
 	share(&c.Default.PrefillTokens, 16384)
 	share(&c.Utilisation, 0.75)
-	share(&c.DownMargin, 0.1)
+	share(&c.Busiest, 0.9)
+	share(&c.Headroom, 12)
+	share(&c.DownMargin, 0.15)
+	share(&c.DownShare, 0.2)
+	share(&c.Regrow, 0.1)
 	share(&c.Attainment, 0.9)
 	share(&c.MinCoverage, 0.75)
 	share(&c.MinReadings, 0.5)
@@ -130,6 +138,10 @@ func (c Config) Validate() error {
 		{c.Committer == nil, "committer is missing"},
 		{c.Self == "", "self is empty"},
 		{c.Utilisation <= 0 || c.Utilisation > 1, "utilisation is not above 0 and at most 1"},
+		{c.Busiest < 0 || c.Busiest > 1, "busiest is not a share"},
+		{c.Headroom < 0, "headroom is negative"},
+		{c.DownShare < 0 || c.DownShare > 1, "down share is not a share"},
+		{c.Regrow < 0, "regrow is negative"},
 		{c.DownMargin < 0 || c.DownMargin >= 1, "down margin is not a share below 1"},
 		{c.Attainment < 0 || c.Attainment > 1, "attainment is not a share"},
 		{c.StepUp < 1, "step up is less than 1"},

@@ -47,7 +47,8 @@ func (l *Loop) decide(ctx context.Context, t *turn, p Plan, now time.Time) (refu
 	}
 	v := l.cfg.Cluster.View()
 	if last := v.Facts.LastDecision(o.Key); last != nil && last.Open() {
-		if err := l.settle(ctx, last, state.OutcomeSuperseded, "the load turned", now); err != nil {
+		outcome, why := turned(last, o, &p)
+		if err := l.settle(ctx, last, outcome, why, now); err != nil {
 			return l.uncommitted(v, t, &p, err, now)
 		}
 	}
@@ -70,6 +71,18 @@ func (l *Loop) decide(ctx context.Context, t *turn, p Plan, now time.Time) (refu
 	l.log.Info().Str("pool", d.Pool).Str("role", string(d.Role)).Str("decision", d.ID).Int("from", d.From).Int("to", d.To).
 		Str("reason", d.Reason).Msg("scale decision")
 	return "", nil
+}
+
+// turned is how an open decision ends that another one follows: a step up of which as many
+// came as were needed is done.
+func turned(last *state.Decision, o *Observation, p *Plan) (state.Outcome, string) {
+	if p.Reason == reasonEnough && float64(o.Serving) >= last.Evidence[evidenceNeeded] {
+		return state.OutcomeDone, fmt.Sprintf("%s serve, which is enough", replicas(o.Serving))
+	}
+	if last.To > last.From && p.To > p.From {
+		return state.OutcomeSuperseded, "the load grew"
+	}
+	return state.OutcomeSuperseded, "the load turned"
 }
 
 func (l *Loop) uncommitted(v *state.View, t *turn, p *Plan, err error, now time.Time) (refusal string, _ error) {

@@ -78,6 +78,7 @@ func (r resource) servedBy(role state.Role) bool {
 // need is what a demand asks for.
 type need struct {
 	replicas float64  // at the wanted utilisation, corrected, the backlog worked off
+	aim      float64  // the wanted utilisation
 	by       resource // that asks for most
 	beside   bool     // both prefill and output ask, of the same steps
 	backlog  bool     // it is what waits that asks for more than what comes
@@ -87,9 +88,21 @@ type need struct {
 // needOf is how many replicas carry what is asked of a target now and, by the forecast,
 // until new ones would serve. What waits for prefill is to be worked off beside what
 // comes, for which all of the replicas may be used.
-func needOf(o *Observation, utilisation float64) (n need) {
+func needOf(o *Observation, utilisation float64) need {
+	later := o.asked().most(o.Ahead)
+	return loadOf(o, &later).at(o, &later, utilisation)
+}
+
+// need is needOf at the utilisation that the limits want of such a load.
+func (lim *Limits) need(o *Observation) need {
+	later := o.asked().most(o.Ahead)
+	n := loadOf(o, &later)
+	return n.at(o, &later, lim.aim(n.replicas, &o.Capacity))
+}
+
+// loadOf is how many replicas a demand would keep wholly busy.
+func loadOf(o *Observation, later *Demand) (n need) {
 	now := o.asked()
-	later := now.most(o.Ahead)
 	capacity := o.Capacity.figures()
 	var shares [resources]float64
 	for i, d := range later.figures() {
@@ -110,10 +123,16 @@ func needOf(o *Observation, utilisation float64) (n need) {
 		}
 		n.ahead = later.figures()[n.by] > now.figures()[n.by]
 	}
+	return n
+}
+
+// at is what a load needs at a utilisation, corrected, the backlog worked off.
+func (n need) at(o *Observation, later *Demand, utilisation float64) need {
+	n.aim = utilisation
 	n.replicas *= (1 + o.Correction) / utilisation
 	if x := o.toWorkOff(later.PrefillRate); x > n.replicas {
 		n.replicas, n.by, n.backlog, n.beside = x, byPrefill, true, false
-		n.ahead = later.PrefillRate > now.PrefillRate
+		n.ahead = later.PrefillRate > o.PrefillRate
 	}
 	return n
 }

@@ -49,6 +49,8 @@ func Guard(o *Observation, p *Plan, lim *Limits) string {
 	up := p.To > p.From
 	byLoad := up && p.Reason == reasonLoad
 	turned := o.Open && !o.OpenUp // a step down is under way: to take it back costs nothing
+	_, grown := outgrown(o, lim)
+	grown = grown && byLoad
 	switch {
 	case o.Held:
 		return refusedHold
@@ -57,9 +59,9 @@ func Guard(o *Observation, p *Plan, lim *Limits) string {
 	// One replica that is not read is no zero load: enough to add by, not to remove.
 	case o.Readings < lim.MinReadings, !up && o.Readings < 1:
 		return refusedReadings
-	case o.Open && o.OpenUp == up:
+	case o.Open && o.OpenUp == up && !grown:
 		return refusedOpen
-	case byLoad && o.Pending > 0 && !turned && o.PendingFor < lim.PendingDeadline:
+	case byLoad && o.Pending > 0 && !turned && !grown && o.PendingFor < lim.PendingDeadline:
 		return refusedPending
 	case byLoad && o.Skew > lim.SkewLimit:
 		return refusedSkewed

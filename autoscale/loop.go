@@ -55,6 +55,7 @@ type Loop struct {
 // memory is what the loop remembers of a target within a term.
 type memory struct {
 	calmSince, pendingSince, hotSince time.Time
+	fits                              sizes     // that would have fitted the load
 	blind                             bool      // not all was seen at the last look
 	correctedAt                       time.Time // when correction last changed
 	correction                        float64
@@ -92,7 +93,8 @@ func New(cfg Config) (*Loop, error) {
 		cfg: cfg, m: m,
 		log: cfg.Log.With().Str("component", "autoscale").Logger(),
 		lim: Limits{
-			Utilisation: cfg.Utilisation, DownMargin: cfg.DownMargin, StepUp: cfg.StepUp,
+			Utilisation: cfg.Utilisation, Busiest: cfg.Busiest, Headroom: cfg.Headroom,
+			DownMargin: cfg.DownMargin, DownShare: cfg.DownShare, Regrow: cfg.Regrow, StepUp: cfg.StepUp,
 			MinCoverage: cfg.MinCoverage, MinReadings: cfg.MinReadings,
 			SkewLimit: cfg.SkewLimit, Attainment: cfg.Attainment, PendingDeadline: cfg.PendingDeadline,
 		},

@@ -60,7 +60,7 @@ func (m *metrics) show(o *Observation, lim *Limits) {
 	pool, role := o.Key.Pool, string(o.Key.Role)
 	m.target.WithLabelValues(pool, role).Set(float64(o.Target))
 	m.actual.WithLabelValues(pool, role).Set(float64(o.Serving))
-	n := needed(needOf(o, lim.Utilisation))
+	n := needed(lim.need(o))
 	if o.Target == 0 && !o.idle() {
 		n = max(1, n)
 	}
@@ -104,6 +104,7 @@ func (m *metrics) know(pool string) {
 		{"up", reasonWake},
 		{"up", reasonUndo},
 		{"down", reasonIdle},
+		{"down", reasonEnough},
 		{"down", reasonMaximum},
 		{"down", reasonBudget},
 		{"down", reasonTrade},

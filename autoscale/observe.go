@@ -24,6 +24,9 @@ type Observation struct {
 	// been such that one replica could go, HotFor how long more were needed than are
 	// wanted: by this leader's own watching. Calm counts only while all was seen.
 	PendingFor, CalmFor, HotFor time.Duration
+	// Fits is the size that would have fitted the load, by the margin, through all of the
+	// window for steps down, FitsLately through the last cooldown; 0: not all was seen.
+	Fits, FitsLately int
 
 	InFlight      float64 // requests at replicas, those past our routers included
 	Inside        float64 // of those, that wait inside the engines
@@ -54,6 +57,7 @@ type Observation struct {
 	Held       bool // by an operator
 	Open       bool // the last decision is still being carried out
 	OpenUp     bool // and it was upwards
+	OpenFrom   int  // from so many, which are the least that are kept
 	LastAge    time.Duration
 	Decided    bool // there was a decision before; LastAge is its age
 	Last       Past // what that one was
@@ -69,8 +73,10 @@ type Past struct {
 	Index  uint64
 	Up     bool
 	Failed bool
-	Traded bool // it gave a replica to another role
-	Undone bool // it took such a one back
+	Needed float64 // replicas, exactly; 0 unknown
+	Came   Demand  // what came then or was foreseen: rates alone
+	Traded bool    // it gave a replica to another role
+	Undone bool    // it took such a one back
 }
 
 // keysOf lists the targets of a pool: one per role that its replicas or its
@@ -142,10 +148,12 @@ func (l *Loop) observe(v *state.View, p *state.PoolView, k state.TargetKey, now 
 	defer l.watching.Unlock()
 	w := l.watchOf(k)
 	w.most = max(w.most, most)
-	o.Capacity = l.capacityOf(p, list, w.most, now)
+	o.Capacity = w.steady(l.capacityOf(p, list, w.most, now), w.due(l.cfg.Interval, now))
 	w.rates.note(v, p, now)
-	o.arrivals(&w.rates, shareOf(p, k))
-	w.step(o.asked(), l.cfg.Interval, now)
+	share := shareOf(p, k)
+	o.arrivals(&w.rates, rateWindow, share)
+	w.step(o.asked(), l.cfg.Interval, now) // trends are told of noise, by which they judge
+	o.arrivals(&w.rates, w.rates.window(), share)
 	o.Ahead = w.ahead(o.asked(), o.Horizon, l.cfg.Interval, p.Spec.ScaleDaily, now)
 	return o
 }
@@ -215,23 +223,34 @@ func (o *Observation) past(d *state.Decision, now time.Time) {
 		return
 	}
 	o.Decided, o.LastAge = true, now.Sub(d.Seen)
-	o.Open, o.OpenUp = d.Open(), d.To > d.From
+	o.Open, o.OpenUp, o.OpenFrom = d.Open(), d.To > d.From, d.From
 	o.Last = Past{
 		Index: d.Index, Up: d.To > d.From, Failed: d.Outcome == state.OutcomeFailed,
+		Needed: d.Evidence[evidenceExactly],
 		Traded: d.Evidence[evidenceTrade] > 0, Undone: d.Evidence[evidenceUndo] > 0,
+	}
+	rate := func(r resource) float64 {
+		return max(d.Evidence[evidenceDemand+resourceNames[r]], d.Evidence[evidenceForecast+resourceNames[r]])
+	}
+	o.Last.Came = Demand{PrefillRate: rate(byPrefill), OutputRate: rate(byOutput)}
+	if n := int(d.Evidence[evidenceBefore]); n > 0 {
+		o.OpenFrom = n
+	}
+	if d.By == state.ByOperator {
+		o.OpenFrom = d.To // not to be called off
 	}
 }
 
-// arrivals notes what comes, of which the target's replicas take a share, and how it is
-// answered.
-func (o *Observation) arrivals(r *rates, share [resources]float64) {
+// arrivals notes what came over a window, of which the target's replicas take a share, and
+// how it was answered.
+func (o *Observation) arrivals(r *rates, window time.Duration, share [resources]float64) {
 	if t, _, ok := r.over(sloWindow); ok {
 		if t.Answers > 0 {
 			o.MeanOutput = float64(t.Output) / float64(t.Answers)
 		}
 		o.Attained, o.Judged = attained(t, o.Key.Role)
 	}
-	t, d, ok := r.over(rateWindow)
+	t, d, ok := r.over(window)
 	if !ok {
 		return
 	}

@@ -11,7 +11,8 @@ import (
 const (
 	reasonLoad    = "load"    // more is asked than the replicas carry at the wanted utilisation
 	reasonWake    = "wake"    // something is asked of a pool that sleeps
-	reasonIdle    = "idle"    // one fewer would carry it, for the whole window
+	reasonIdle    = "idle"    // fewer would have carried it, for the whole window
+	reasonEnough  = "enough"  // those that serve are enough: what is still starting is called off
 	reasonMinimum = "minimum" // below the pool's least number
 	reasonMaximum = "maximum" // above its greatest
 	reasonBudget  = "budget"  // the roles together are above the pool's budget
@@ -30,8 +31,10 @@ type Plan struct {
 
 // Limits are the plan's and the guard's constants.
 type Limits struct {
-	Utilisation              float64
+	Utilisation, Busiest     float64 // wanted of small pools, and at most
+	Headroom                 float64
 	DownMargin               float64 // share below the wanted utilisation that a step down needs
+	DownShare, Regrow        float64
 	StepUp                   int
 	MinCoverage, MinReadings float64
 	SkewLimit                float64
@@ -43,28 +46,29 @@ type Limits struct {
 func needed(n need) int { return int(math.Ceil(n.replicas - 1e-9)) }
 
 // couldLose reports whether the load, forecast and correction included, would stay under
-// the wanted utilisation with one replica fewer, by the margin: utilisation now, times
-// N/(N-1). The last replica goes only when nothing at all is asked.
+// the wanted utilisation with one replica fewer, by the margin. The last replica goes only when nothing at all is asked.
 func couldLose(o *Observation, lim *Limits) bool {
 	if o.Target <= 1 {
 		return o.Target == 1 && o.idle()
 	}
-	return needOf(o, lim.Utilisation).replicas < (1-lim.DownMargin)*float64(o.Target-1)
+	return fitting(o, lim) < o.Target
 }
 
 // overloaded reports whether more replicas are needed than are wanted.
 func overloaded(o *Observation, lim *Limits) bool {
-	return needed(needOf(o, lim.Utilisation)) > o.Target
+	return needed(lim.need(o)) > o.Target
 }
 
 // Propose is the plan for one target: a pure function of its arguments. Upwards goes at
-// once, by at most StepUp or to three times as many; downwards by one, after a calm window.
+// once, by at most StepUp or to three times as many; downwards after a calm window, by
+// one or by as many as the whole of it could have done without.
 func Propose(o *Observation, lim *Limits) Plan {
-	n := needOf(o, lim.Utilisation)
+	n := lim.need(o)
 	p := Plan{From: o.Target, To: o.Target, Needed: needed(n)}
 	if o.Max <= 0 {
 		return p
 	}
+	stay, calledOff := enough(o)
 	switch {
 	case o.Target < o.Min:
 		p.To, p.Reason = o.Min, reasonMinimum
@@ -79,11 +83,17 @@ func Propose(o *Observation, lim *Limits) Plan {
 	case p.Needed > o.Target:
 		p.To, p.Reason = min(p.Needed, o.Target+max(lim.StepUp, 2*o.Target), o.Max), reasonLoad
 		p.Text = explain(o, n, lim)
+		if to, ok := outgrown(o, lim); ok {
+			p.To = min(p.To, to)
+		}
 		if p.To == o.Target {
 			p.Reason, p.Refusal = "", refusedMaximum
 		}
+	case calledOff:
+		p.To, p.Reason = stay, reasonEnough
+		p.Text = fmt.Sprintf("%s that have not come are called off: the load fits the others; %s", replicas(p.From-p.To), explain(o, n, lim))
 	case o.Target > o.Min && couldLose(o, lim) && o.CalmFor >= o.DownWindow:
-		p.To, p.Reason = o.Target-1, reasonIdle
+		p.To, p.Reason = o.Target-stepDown(o, lim), reasonIdle
 		p.Text = fmt.Sprintf("for %v the load would have fitted %s; %s", whole(o.CalmFor), replicas(p.To), explain(o, n, lim))
 		if p.To == 0 {
 			p.Text = fmt.Sprintf("nothing was asked for %v", whole(o.CalmFor))
@@ -110,7 +120,7 @@ func explain(o *Observation, n need, lim *Limits) string {
 	later := o.asked().most(o.Ahead)
 	now, ahead, capacity := o.asked(), later.figures(), o.Capacity.figures()
 	parts := []string{fmt.Sprintf("%s %s of %s a replica at %.0f%%",
-		figure(now.figures()[i]), resourceUnits[i], figure(capacity[i]), 100*lim.Utilisation)}
+		figure(now.figures()[i]), resourceUnits[i], figure(capacity[i]), 100*n.aim)}
 	if other := byPrefill + byOutput - i; n.beside {
 		parts[0] += fmt.Sprintf(" beside %s %s of %s", figure(now.figures()[other]), resourceUnits[other], figure(capacity[other]))
 	}
@@ -168,17 +178,24 @@ func whole(d time.Duration) time.Duration { return d.Round(time.Second) }
 
 const (
 	// evidenceTrade and evidenceUndo mark decisions that later ones depend on.
-	evidenceTrade = "trade"
-	evidenceUndo  = "undo"
+	evidenceTrade   = "trade"
+	evidenceUndo    = "undo"
+	evidenceNeeded  = "needed"
+	evidenceExactly = "needed_exactly"
+	// evidenceBefore is the size before a step up, and before those it goes on from.
+	evidenceBefore = "before"
+	// evidenceDemand and evidenceForecast go before a resource's name.
+	evidenceDemand   = "demand_"
+	evidenceForecast = "forecast_"
 )
 
 // evidence is what a decision was taken on.
 func evidence(o *Observation, p *Plan, lim *Limits) map[string]float64 {
-	n := needOf(o, lim.Utilisation)
+	n := lim.need(o)
 	e := map[string]float64{
 		"in_flight": o.InFlight, "waiting_inside": o.Inside, "queued": o.Queued, "prefill_tokens": o.PrefillTokens,
 		"capacity_prefill_tokens": o.Capacity.PrefillTokens,
-		"utilisation_target":      lim.Utilisation, "needed": float64(p.Needed), "needed_exactly": n.replicas,
+		"utilisation_target":      n.aim, evidenceNeeded: float64(p.Needed), evidenceExactly: n.replicas,
 		"present": float64(o.Present), "serving": float64(o.Serving), "pending": float64(o.Pending),
 		"coverage": o.Coverage, "readings": o.Readings, "skew": o.Skew,
 		"start_up_s": o.StartUp.Seconds(), "calm_s": o.CalmFor.Seconds(), "hot_s": o.HotFor.Seconds(),
@@ -186,10 +203,10 @@ func evidence(o *Observation, p *Plan, lim *Limits) map[string]float64 {
 	now, capacity := o.asked(), o.Capacity.figures()
 	for i, x := range now.figures() {
 		if x > 0 || capacity[i] > 0 {
-			e["demand_"+resourceNames[i]], e["capacity_"+resourceNames[i]] = x, capacity[i]
+			e[evidenceDemand+resourceNames[i]], e["capacity_"+resourceNames[i]] = x, capacity[i]
 		}
 		if a := o.Ahead.figures()[i]; a > 0 {
-			e["forecast_"+resourceNames[i]] = a
+			e[evidenceForecast+resourceNames[i]] = a
 		}
 	}
 	if o.Judged > 0 {
@@ -199,6 +216,11 @@ func evidence(o *Observation, p *Plan, lim *Limits) map[string]float64 {
 		e["budget"] = float64(o.Budget)
 	}
 	switch p.Reason {
+	case reasonLoad:
+		e[evidenceBefore] = float64(o.Target)
+		if o.Open && o.OpenUp {
+			e[evidenceBefore] = float64(o.OpenFrom)
+		}
 	case reasonTrade:
 		e[evidenceTrade] = 1
 	case reasonUndo:

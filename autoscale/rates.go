@@ -1,16 +1,23 @@
 package autoscale
 
 import (
+	"math"
 	"time"
 
 	"github.com/hearsay-llm/hearsay/state"
 )
 
 const (
-	// rateWindow is what arrivals are counted over, rateLeast what a rate has to rest on:
-	// at ten requests a second the rate is known to 6 %.
-	rateWindow = 30 * time.Second
-	rateLeast  = 10 * time.Second
+	// steadyWindow is what arrivals are counted over; where those of rateWindow differ from
+	// them by more than chance, these count. rateLeast is what a rate has to rest on: at
+	// ten requests a second it is known to 3 % over two minutes, to 6 % over half a minute.
+	steadyWindow = 2 * time.Minute
+	rateWindow   = 30 * time.Second
+	rateLeast    = 10 * time.Second
+	// byChance is by how many roots of their number the requests of rateWindow may differ
+	// by chance: 6 standard deviations of Poisson's arrivals, 2.3 of ServeGen's busiest
+	// clients', whose variance is 6.7 times their mean.
+	byChance = 6.0
 	// sloWindow is what attainment is counted over.
 	sloWindow = 2 * time.Minute
 	// sampleEvery is the least time between two samples of the counters.
@@ -79,6 +86,27 @@ func (r *rates) note(v *state.View, p *state.PoolView, now time.Time) {
 		old++
 	}
 	r.samples = append(r.samples[:0], r.samples[old:]...)
+}
+
+// window is what arrivals are to be counted over: steadyWindow, if what came last agrees
+// with it.
+func (r *rates) window() time.Duration {
+	short, d, ok := r.over(rateWindow)
+	long, ld, _ := r.over(steadyWindow)
+	if !ok || ld <= d {
+		return rateWindow
+	}
+	of := d.Seconds() / ld.Seconds()
+	requests := of * float64(long.Requests)
+	may := byChance * math.Sqrt(requests)
+	if math.Abs(float64(short.Requests)-requests) > may {
+		return rateWindow
+	}
+	// So may tokens, by as large a share.
+	if tokens := of * float64(long.Uncached); math.Abs(float64(short.Uncached)-tokens)*requests > may*tokens {
+		return rateWindow
+	}
+	return steadyWindow
 }
 
 // over is what was counted in the last window, and over how long; ok is false while too

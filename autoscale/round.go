@@ -137,12 +137,14 @@ func (o *Observation) remember(m *memory, a *state.Actual, lim *Limits, now time
 	o.Correction = m.correction
 	blind := o.Coverage < lim.MinCoverage || o.Readings < 1
 	if m.blind && !blind {
-		m.calmSince = time.Time{} // what was not seen was not calm
+		m.calmSince, m.fits = time.Time{}, sizes{} // what was not seen was not calm
 	}
 	m.blind = blind
 	since(&m.pendingSince, o.Pending > 0, now, &o.PendingFor)
 	since(&m.calmSince, o.Target > 0 && couldLose(o, lim), now, &o.CalmFor)
 	since(&m.hotSince, overloaded(o, lim), now, &o.HotFor)
+	m.fits.note(fitting(o, lim), max(o.DownWindow, o.Cooldown), now)
+	o.Fits, o.FitsLately = m.fits.most(o.DownWindow, now), m.fits.most(o.Cooldown, now)
 }
 
 // correct takes a step of the correction for the objectives, once an interval.

@@ -45,7 +45,7 @@ type trade struct {
 
 // pressure is how much a target needs, per replica it has.
 func (t *trade) pressure(i int) float64 {
-	return needOf(t.list[i], t.lim.Utilisation).replicas / float64(max(1, t.list[i].Target))
+	return t.lim.need(t.list[i]).replicas / float64(max(1, t.list[i].Target))
 }
 
 // shrink lets the role with the least need lose one, where all have more than the budget.
@@ -153,7 +153,7 @@ func (t *trade) exchange(taker int) {
 		if t.plans[i].To != o.Target || o.Open || (o.Last.Undone || t.list[taker].Last.Undone) && min(o.LastAge, t.list[taker].LastAge) < tradeRest {
 			return
 		}
-		n := needOf(o, t.lim.Utilisation).replicas
+		n := t.lim.need(o).replicas
 		if o.Target <= max(o.Min, 1) || !couldLose(o, t.lim) || o.CalmFor < o.Cooldown {
 			continue
 		}

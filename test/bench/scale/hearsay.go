@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math"
@@ -16,18 +17,19 @@ import (
 // hearsay is the real loop, in front of a real store that is fed with what the routers'
 // rows and the engines' readings say.
 type hearsay struct {
-	utilisation float64
-	loop        *autoscale.Loop
-	store       *state.Store
-	facts       *state.Facts
-	pool        *pool
-	clock       time.Time
-	seq         uint64
-	fence       [2]uint64            // epoch and decision, as the actuator saw them
-	cards       []state.Replica      // of all replicas ever launched
-	cal         *routing.Calibration // of all routers, which share lessons
-	sampled     int
-	err         error // the first one that no fault of the workload explains
+	variant variant
+	loop    *autoscale.Loop
+	looks   looks
+	store   *state.Store
+	facts   *state.Facts
+	pool    *pool
+	clock   time.Time
+	seq     uint64
+	fence   [2]uint64            // epoch and decision, as the actuator saw them
+	cards   []state.Replica      // of all replicas ever launched
+	cal     *routing.Calibration // of all routers, which share lessons
+	sampled int
+	err     error // the first one that no fault of the workload explains
 }
 
 const (
@@ -57,9 +59,9 @@ func spec() state.PoolSpec {
 }
 
 // newHearsay makes the loop for a pool, whose replicas it finds as if an earlier term
-// had started them. Utilisation 0: the loop's default.
-func newHearsay(p *pool, utilisation float64) (*hearsay, error) {
-	h := &hearsay{utilisation: utilisation, pool: p, clock: at(0), cal: routing.NewCalibration()}
+// had started them.
+func newHearsay(p *pool, x variant) (*hearsay, error) {
+	h := &hearsay{variant: x, pool: p, clock: at(0), cal: routing.NewCalibration()}
 	p.manual = true
 	h.store = state.NewStore(state.Config{
 		Self: leader, Clock: state.NewClock(1, at(-1)), Pools: []state.PoolSpec{spec()}, Now: func() time.Time { return h.clock },
@@ -78,11 +80,14 @@ func newHearsay(p *pool, utilisation float64) (*hearsay, error) {
 	h.facts = f
 	h.store.SetFacts(f)
 	var err error
-	h.loop, err = autoscale.New(autoscale.Config{
-		Self: leader, Cluster: h, Committer: h, Actuators: map[string]autoscale.Actuator{actuator: h}, Utilisation: utilisation,
+	cfg := autoscale.Config{
+		Self: leader, Cluster: h, Committer: h, Actuators: map[string]autoscale.Actuator{actuator: h},
 		Queued: func(string) int { return int(h.pool.heldN) }, Learned: h.learned,
-	})
-	if err != nil {
+	}
+	if x.set != nil {
+		x.set(&cfg)
+	}
+	if h.loop, err = autoscale.New(cfg); err != nil {
 		return nil, err
 	}
 	h.loop.Begin(f.Epoch)
@@ -92,10 +97,7 @@ func newHearsay(p *pool, utilisation float64) (*hearsay, error) {
 func (h *hearsay) name() string { return "hearsay" }
 
 func (h *hearsay) setting() string {
-	if h.utilisation == 0 {
-		return "defaults"
-	}
-	return fmt.Sprintf("utilisation %g", h.utilisation)
+	return cmp.Or(h.variant.text, "defaults")
 }
 
 // act tells the leader what it is told in reality, and lets the loop look.
@@ -112,6 +114,9 @@ func (h *hearsay) act(p *pool) {
 	h.clock = h.clock.Add(lookAfter)
 	if err := h.loop.Step(context.Background(), h.clock); err != nil && h.err == nil {
 		h.err = fmt.Errorf("second %d: %w", p.now, err)
+	}
+	if p.now%minute == 0 {
+		h.look(p)
 	}
 }
 

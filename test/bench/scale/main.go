@@ -7,16 +7,15 @@ import (
 	"os"
 	"runtime/debug"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/hearsay-llm/hearsay/test/bench/table"
 )
 
 type options struct {
-	only, out, images, front string
-	seeds                    int
-	alone, coarse            bool
+	only, out, images, front, minutes string
+	seeds                             int
+	alone, coarse                     bool
 }
 
 func main() {
@@ -24,7 +23,8 @@ func main() {
 	flag.StringVar(&o.only, "workloads", "", "play these alone (comma-separated)")
 	flag.StringVar(&o.out, "out", "test/bench/out", "directory for scale.json")
 	flag.StringVar(&o.images, "images", "", "directory for plots (SVG)")
-	flag.StringVar(&o.front, "utilisations", "", "play hearsay at these utilisations too (comma-separated)")
+	flag.StringVar(&o.front, "variants", "", "play hearsay with these constants too, such as 'utilisation=0.8;headroom=3,regrow=9' (utilisation, busiest, headroom, margin, share, regrow, attainment)")
+	flag.StringVar(&o.minutes, "minutes", "", "directory for what hearsay's loop saw and planned, a line a minute (CSV)")
 	flag.IntVar(&o.seeds, "seeds", 3, "seeds")
 	flag.BoolVar(&o.alone, "alone", false, "play hearsay and the oracle alone")
 	flag.BoolVar(&o.coarse, "coarse", false, "sweep the rivals over few settings")
@@ -45,22 +45,19 @@ func run(o *options, w, progress io.Writer) error {
 	if err != nil {
 		return err
 	}
-	s := &study{e: e, seeds: o.seeds, families: families(o.coarse), progress: progress}
+	s := &study{e: e, seeds: o.seeds, families: families(o.coarse), looks: o.minutes, progress: progress}
 	if o.alone {
 		s.families = nil
 	}
-	for _, x := range strings.FieldsFunc(o.front, func(r rune) bool { return r == ',' }) {
-		u, err := strconv.ParseFloat(x, 64)
-		if err != nil {
-			return fmt.Errorf("utilisation %q: %w", x, err)
-		}
-		s.front = append(s.front, u)
+	if s.variants, err = variants(o.front); err != nil {
+		return err
 	}
 	fmt.Fprintf(w, "A replica sustains %.2f requests/s of %.0f + %.0f tokens.\n", e.sustains(), e.prompt, e.output)
 	if err := s.run(list); err != nil {
 		return err
 	}
 	s.show(w)
+	s.showPhases(w)
 	if o.images != "" {
 		if err := os.MkdirAll(o.images, 0o755); err != nil {
 			return err
@@ -92,7 +89,10 @@ func chosen(names string) ([]*workload, error) {
 // saved is every run, for the file.
 func (s *study) saved() (list []outcome) {
 	for _, c := range s.cells {
-		list = append(append(append(list, c.oracle...), c.hearsay...), c.front...)
+		list = append(append(list, c.oracle...), c.hearsay...)
+		for _, runs := range c.front {
+			list = append(list, runs...)
+		}
 		for _, f := range s.families {
 			list = append(append(list, c.sweep[f.name]...), c.best[f.name][1:]...)
 		}

@@ -52,7 +52,11 @@ func (c *cell) plotFront(file string) error {
 		x.Lines = append(x.Lines, line(name, c.sweep[name]))
 	}
 	if len(c.front) > 0 {
-		x.Lines = append(x.Lines, line("hearsay, utilisation", c.front))
+		var front []outcome
+		for _, runs := range c.front {
+			front = append(front, runs[0])
+		}
+		x.Lines = append(x.Lines, line("hearsay, other constants", front))
 	}
 	x.Lines = append(x.Lines, line("oracle", c.oracle[:1]))
 	return x.Save(file)

@@ -49,7 +49,7 @@ func everyRule(t *testing.T, x *trial, f func(r string, p *pool, out outcome)) {
 		f(fmt.Sprint(r.name(), " ", r.setting()), p, out)
 	}
 	p := x.pool()
-	h, err := newHearsay(p, 0)
+	h, err := newHearsay(p, variant{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -132,7 +132,7 @@ func TestNothingSwingsUnderAConstantLoad(t *testing.T) {
 	e := fresh(t)
 	for _, rate := range []float64{8, 20, 41} {
 		x := newTrial(e, short("constant", 3*hour, level(rate)), 1)
-		out, err := x.hearsay(0)
+		out, err := x.hearsay(variant{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -145,7 +145,7 @@ func TestNothingSwingsUnderAConstantLoad(t *testing.T) {
 func TestFlappingReadinessMakesNoSwings(t *testing.T) {
 	w := short("flapping", 3*hour, level(20))
 	w.flaps = func(t int) bool { return t > 30*minute && t < 150*minute }
-	out, err := newTrial(fresh(t), w, 1).hearsay(0)
+	out, err := newTrial(fresh(t), w, 1).hearsay(variant{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -182,7 +182,7 @@ func TestRunsFollowTheirSeed(t *testing.T) {
 	e := fresh(t)
 	w := short("jump", 40*minute, jump)
 	get := func(seed uint64) outcome {
-		out, err := newTrial(e, w, seed).hearsay(0)
+		out, err := newTrial(e, w, seed).hearsay(variant{})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -80,12 +80,12 @@ func dominating(list []outcome, than outcome) (n int) {
 	return n
 }
 
-// showFront shows hearsay at other utilisations.
+// showFront shows hearsay's variants.
 func (s *study) showFront(w io.Writer) {
 	var rows [][]string
 	for _, c := range s.cells {
-		for _, o := range c.front {
-			rows = append(rows, row(c.w.name, "hearsay", []outcome{o}, c.oracle))
+		for _, runs := range c.front {
+			rows = append(rows, row(c.w.name, "hearsay", runs, c.oracle))
 		}
 	}
 	if len(rows) == 0 {
@@ -94,7 +94,7 @@ func (s *study) showFront(w io.Writer) {
 	for i := range rows {
 		rows[i] = slices.Delete(rows[i], 1, 2)
 	}
-	table.Print(w, "hearsay at other utilisations, first seed", 2, []string{
+	table.Print(w, fmt.Sprintf("hearsay with other constants, %d seeds", s.seeds), 2, []string{
 		"workload", "setting", "violated min", "replica-hours", "x oracle", "longest min", "resizes", "turns/h", "late %", "refused %",
 	}, rows)
 }

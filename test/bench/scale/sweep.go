@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"runtime"
@@ -14,7 +15,7 @@ type cell struct {
 	w       *workload
 	oracle  []outcome // by seed
 	hearsay []outcome
-	front   []outcome            // hearsay at other utilisations, first seed
+	front   [][]outcome          // hearsay's variants, by seed
 	sweep   map[string][]outcome // by family: every setting, first seed
 	best    map[string][]outcome // by family: the best setting for this workload, by seed
 	overall map[string][]outcome // the best one over all workloads
@@ -24,8 +25,9 @@ type cell struct {
 type study struct {
 	e        *engine
 	seeds    int
-	front    []float64 // utilisations
+	variants []variant
 	families []family
+	looks    string // directory
 	progress io.Writer
 	cells    []*cell
 }
@@ -40,25 +42,16 @@ func (s *study) run(list []*workload) error {
 		s.cells = append(s.cells, c)
 		fmt.Fprintf(s.progress, "%s: %.0f s\n", w.name, time.Since(began).Seconds())
 	}
-	return s.repeat()
+	s.repeat()
+	return nil
 }
 
 // sweep plays all settings with the first seed.
 func (s *study) sweep(w *workload) (*cell, error) {
 	t := newTrial(s.e, w, 1)
 	c := &cell{w: w, sweep: map[string][]outcome{}, best: map[string][]outcome{}, overall: map[string][]outcome{}}
-	c.oracle = append(c.oracle, t.oracle())
-	h, err := t.hearsay(0)
-	if err != nil {
+	if err := s.own(c); err != nil {
 		return nil, err
-	}
-	c.hearsay = append(c.hearsay, h)
-	for _, u := range s.front {
-		o, err := t.hearsay(u)
-		if err != nil {
-			return nil, err
-		}
-		c.front = append(c.front, o)
 	}
 	for _, f := range s.families {
 		list := make([]outcome, len(f.rules))
@@ -66,6 +59,28 @@ func (s *study) sweep(w *workload) (*cell, error) {
 		c.sweep[f.name] = list
 	}
 	return c, nil
+}
+
+// own plays the oracle, and hearsay with its defaults and in all variants, with all seeds.
+func (s *study) own(c *cell) error {
+	list := append([]variant{{}}, s.variants...)
+	runs := make([][]outcome, len(list)+1) // the last of the oracle
+	for i := range runs {
+		runs[i] = make([]outcome, s.seeds)
+	}
+	errs := make([]error, len(runs)*s.seeds)
+	together(len(errs), func(i int) {
+		at, seed := i/s.seeds, i%s.seeds
+		t := newTrial(s.e, c.w, uint64(seed+1))
+		t.looks = s.looks
+		if at == len(list) {
+			runs[at][seed] = t.oracle()
+			return
+		}
+		runs[at][seed], errs[i] = t.hearsay(list[at])
+	})
+	c.hearsay, c.front, c.oracle = runs[0], runs[1:len(list)], runs[len(list)]
+	return errors.Join(errs...)
 }
 
 // together does n things, as many at a time as there are processors.
@@ -83,7 +98,10 @@ func together(n int, do func(i int)) {
 }
 
 // repeat plays what the tables show with the other seeds.
-func (s *study) repeat() error {
+func (s *study) repeat() {
+	if len(s.families) == 0 {
+		return
+	}
 	overall := s.bestOverall()
 	for _, c := range s.cells {
 		choice := map[string]int{}
@@ -94,12 +112,6 @@ func (s *study) repeat() error {
 		}
 		for seed := 2; seed <= s.seeds; seed++ {
 			t := newTrial(s.e, c.w, uint64(seed))
-			c.oracle = append(c.oracle, t.oracle())
-			h, err := t.hearsay(0)
-			if err != nil {
-				return err
-			}
-			c.hearsay = append(c.hearsay, h)
 			for _, f := range s.families {
 				here := t.play(f.rules[choice[f.name]]())
 				c.best[f.name] = append(c.best[f.name], here)
@@ -110,7 +122,6 @@ func (s *study) repeat() error {
 			}
 		}
 	}
-	return nil
 }
 
 // best is the setting with the fewest violated minutes among those that need no more

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"math"
+	"strings"
 )
 
 // trial is one workload with one seed: what all rules play against.
@@ -11,6 +12,8 @@ type trial struct {
 	w    *workload
 	seed uint64
 	come []second
+
+	looks string // directory for what hearsay's loop saw; empty: none
 }
 
 func newTrial(e *engine, w *workload, seed uint64) *trial {
@@ -29,15 +32,19 @@ const settle = 2 * minute
 
 func (t *trial) play(r rule) outcome { return play(t.pool(), r) }
 
-func (t *trial) hearsay(utilisation float64) (outcome, error) {
+func (t *trial) hearsay(x variant) (outcome, error) {
 	p := t.pool()
-	h, err := newHearsay(p, utilisation)
+	h, err := newHearsay(p, x)
 	if err != nil {
 		return outcome{}, err
 	}
 	out := play(p, h)
 	if h.err != nil {
 		return out, fmt.Errorf("%s, seed %d: %w", t.w.name, t.seed, h.err)
+	}
+	if t.looks != "" {
+		name := fmt.Sprintf("%s-%s-%d.csv", t.w.name, strings.ReplaceAll(h.setting(), ",", "_"), t.seed)
+		return out, h.looks.save(t.looks, name, p.measure.bad)
 	}
 	return out, nil
 }
