@@ -110,8 +110,10 @@ func TestReadingsFail(t *testing.T) {
 			served++
 		}
 	}
-	if served < 8 || served > 32 {
-		t.Errorf("it got %d of 40 requests", served)
+	// How many depends on how fast each was when it was first used, in real time. The
+	// shares are looked at in simulated time: TestMetricsCannotBeRead.
+	if t.Logf("it got %d of 40 requests", served); served == 0 || served == 40 {
+		t.Errorf("it got %d of 40 requests: one of the two is shunned", served)
 	}
 }
 
