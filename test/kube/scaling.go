@@ -255,7 +255,8 @@ func (t *trial) logs() string {
 const noise = 50 * time.Millisecond
 
 // churn makes the Deployment's version change while the leader reads and writes, until
-// the step is over.
+// that is written. Then it ends: the Deployment's own controller copies annotations to the
+// ReplicaSet, and comes to nothing while they change faster than it reads.
 func (t *trial) churn(ctx context.Context) (string, error) {
 	before, err := t.conflicts()
 	if err != nil {
@@ -273,14 +274,23 @@ func (t *trial) churn(ctx context.Context) (string, error) {
 		}
 		writes <- n
 	}()
-	_, _, err = t.step(ctx, t.cluster.Routers[0], 4)
+	err = target(ctx, t.cluster.Routers[0], 4)
+	if err == nil {
+		_, err = until(ctx, scaledWithin, "4 replicas are asked for", func() (bool, string) {
+			asked, err := t.replicasAsked(ctx)
+			return err == nil && asked == 4, fmt.Sprintf("%d replicas asked for, %v", asked, err)
+		})
+	}
 	stop()
 	n := <-writes
+	if err == nil {
+		_, _, err = t.reached(ctx, t.cluster.Routers[0], 4)
+	}
 	if err != nil {
 		return "", err
 	}
 	after, err := t.conflicts()
-	return fmt.Sprintf("%d writes, %d of the leader's refused as conflicts, target reached meanwhile", n, after-before), err
+	return fmt.Sprintf("%d writes, %d of the leader's refused as conflicts, the target written meanwhile", n, after-before), err
 }
 
 // conflicts counts the routers' writes that the API server refused as such.
