@@ -26,7 +26,7 @@ var (
 		{"a request of its clients", func(f *figures) float64 { return f.Requests }},
 		{"a reading that it takes", (*figures).readings},
 		{"a kB that it sends to others", (*figures).kilobytes},
-		{"a 300th of a second in which there is something to do", (*figures).turns},
+		{"a turn (a 300th of a second in which there is something to do; a 100th without requests)", (*figures).turns},
 	}
 	// memoryTerms make its heap and stacks.
 	memoryTerms = []term{
@@ -48,8 +48,9 @@ func (f *figures) kilobytes() float64 {
 }
 
 const (
-	turns    = 300 // a second, at most
-	ownTimes = 3   // of a request at its own router: begin, first token, end
+	turns     = 300 // a second, at most
+	idleTurns = 100 // without requests: what else is told is gathered for 10 ms
+	ownTimes  = 3   // of a request at its own router: begin, first token, end
 )
 
 // turns are the parts of a second in which there is something to do, if what there is
@@ -57,7 +58,11 @@ const (
 func (f *figures) turns() float64 {
 	p := f.predicted()
 	events := ownTimes*f.Requests + f.readings() + p.Seals/seal
-	return turns * -math.Expm1(-events/turns)
+	most := float64(turns)
+	if f.Requests == 0 {
+		most = idleTurns
+	}
+	return most * -math.Expm1(-events/most)
 }
 
 // fit finds the least squares of relative errors over the cells for fitting.
