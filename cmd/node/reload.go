@@ -54,7 +54,7 @@ func (n *Node) Reload(context.Context) (console.Reloaded, error) {
 	n.tellOrphans(was)
 	n.reloadFault.Store(nil)
 	n.reloads.WithLabelValues("done").Inc()
-	r.Config = n.mark(eff.digests())
+	r.Config = n.mark(n.digests())
 	n.log.Info().Strs("changed", r.Changed).Strs("restart", r.Restart).Str("digest", r.Config.Digest).Msg("configuration reloaded")
 	if len(r.Restart) > 0 {
 		n.log.Warn().Strs("keys", r.Restart).Msg("these keys are taken at a restart")
