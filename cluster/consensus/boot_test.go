@@ -128,6 +128,32 @@ func TestFounder(t *testing.T) {
 	}
 }
 
+// Who is asked for facts: those that have newer ones first, and none that can't be asked.
+func TestPickPeer(t *testing.T) {
+	f := func(peers []Peer, want ...state.RouterID) {
+		t.Helper()
+		got := map[state.RouterID]bool{}
+		for range 200 {
+			if id, ok := pickPeer(peers, "x", 7); ok {
+				got[id] = true
+			}
+		}
+		if len(got) != len(want) {
+			t.Errorf("%v, want %v", got, want)
+		}
+		for _, id := range want {
+			if !got[id] {
+				t.Errorf("%v, want %v", got, want)
+			}
+		}
+	}
+	same, newer, unknown := Peer{ID: "same", FactsIndex: 7}, Peer{ID: "newer", FactsIndex: 8}, Peer{ID: "unknown"}
+	newest, gone, other := Peer{ID: "newest", FactsIndex: 9}, Peer{ID: "gone", FactsIndex: 9, NoStream: true}, Peer{ID: "other", FactsIndex: 9, ClusterID: "y"}
+	f([]Peer{same, other, gone})
+	f([]Peer{same, unknown, gone}, "unknown")
+	f([]Peer{same, unknown, newer, newest, gone, other}, "newer", "newest")
+}
+
 func TestLearnerFollowsAndKeepsFactsWithoutALeader(t *testing.T) {
 	bubble(t, func(t *testing.T, f *fleet) {
 		f.started(5, 3)

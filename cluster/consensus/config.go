@@ -41,6 +41,7 @@ type Peer struct {
 	Addr       string // for Layer.DialContext
 	ClusterID  string // empty: it has none yet
 	FactsIndex uint64 // committed facts it has; 0: unknown
+	NoStream   bool   // it can't be asked now, by Fetch, Forward or Push
 }
 
 // mayBeOf says that the peer is not known to be of another cluster.

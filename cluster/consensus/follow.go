@@ -96,12 +96,13 @@ func (n *Node) catchUp(ctx context.Context, f *state.Facts, from state.RouterID)
 }
 
 // pickPeer chooses at random among the peers known to have newer facts, else
-// among those of which it is not known what they have.
+// among those of which it is not known what they have. Those to whom there is no
+// stream can't be asked: one that was killed is a member for seconds after.
 func pickPeer(peers []Peer, cluster string, have uint64) (state.RouterID, bool) {
 	var newer, unknown []state.RouterID
 	for _, p := range peers {
 		switch {
-		case cluster != "" && p.ClusterID != "" && p.ClusterID != cluster:
+		case p.NoStream || cluster != "" && p.ClusterID != "" && p.ClusterID != cluster:
 		case p.FactsIndex > have:
 			newer = append(newer, p.ID)
 		case p.FactsIndex == 0:

@@ -338,15 +338,26 @@ func (g *Gossip) bury(now time.Time) {
 // follow keeps the mesh's wishes in step with membership.
 func (g *Gossip) follow(now time.Time) {
 	o := &g.out
-	addr := map[state.RouterID]string{}
+	addr, taken := map[state.RouterID]string{}, map[string]bool{}
 	var ids, alive []state.RouterID
-	for _, m := range g.roster.snapshot() {
+	members := g.roster.snapshot()
+	for _, m := range members {
 		if m.state == Alive {
 			alive = append(alive, m.id)
-		}
-		if m.state == Alive || m.state == Dead && now.Sub(m.since) < keepDial {
-			ids = append(ids, m.id)
 			addr[m.id] = dialable(m.meta.MeshAddr, m.node.Addr)
+			taken[addr[m.id]] = true
+		}
+	}
+	ids = append(ids, alive...)
+	for _, m := range members {
+		if m.state != Dead || now.Sub(m.since) >= keepDial {
+			continue
+		}
+		// Where another router answers by now the dead one is not: it was started
+		// without its disk, or its address was given away.
+		if a := dialable(m.meta.MeshAddr, m.node.Addr); !taken[a] {
+			ids = append(ids, m.id)
+			addr[m.id] = a
 		}
 	}
 	want := map[state.RouterID]string{}

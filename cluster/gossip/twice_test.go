@@ -1,6 +1,7 @@
 package gossip
 
 import (
+	"maps"
 	"testing"
 	"time"
 
@@ -57,6 +58,33 @@ func TestCopyOfARouterComesAndGoes(t *testing.T) {
 	f("it joins all and dies", []string{"r0", "r1", "r2"}, (*router).kill)
 	f("it joins another and leaves", []string{"r0"}, (*router).stop)
 	f("it joins another and dies", []string{"r0"}, (*router).kill)
+}
+
+// A router that was started without its disk is another one at the same address: the one
+// before it is not looked for there.
+func TestAnotherRouterInTheDeadOnesPlace(t *testing.T) {
+	bubble(t, func(t *testing.T, n *simnet.Net) {
+		r := group(t, n, 4, options{})
+		r[1].kill()
+		r[2].kill()
+		r[1].host.Restart()
+		r[1] = start(t, options{n: n, host: "r1", id: "fresh", join: []string{"r0"}})
+		within(t, 10*time.Second, "all know each other", whole(r[0], r[1], r[3]))
+		within(t, 20*time.Second, "the two are dead", func() bool {
+			states := map[state.RouterID]MemberState{}
+			for _, m := range r[0].gossip.Members() {
+				states[m.ID] = m.State
+			}
+			return states["r1"] == Dead && states["r2"] == Dead
+		})
+		time.Sleep(time.Second)
+		r[0].gossip.mu.Lock()
+		set := maps.Clone(r[0].gossip.out.set)
+		r[0].gossip.mu.Unlock()
+		if set["r1"] != "" || set["fresh"] == "" || set["r2"] == "" || set["r3"] == "" {
+			t.Errorf("looks for %v", set)
+		}
+	})
 }
 
 // What a router said before it was restarted, over its own stream or passed on by

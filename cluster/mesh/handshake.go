@@ -76,9 +76,9 @@ type authed struct {
 }
 
 // shake performs one side's handshake on conn, whatever comes of it within the
-// dial time-out. The dialler names the protocol; for the acceptor proto is nil and
-// serves says which are known here. It does not close conn.
-func (m *Mesh) shake(ctx context.Context, conn net.Conn, dialled bool, proto byte, serverName string) (*authed, error) {
+// dial time-out. The dialler names the protocol and whom it looks for; for the
+// acceptor proto is nil and serves says which are known here. It does not close conn.
+func (m *Mesh) shake(ctx context.Context, conn net.Conn, dialled bool, proto byte, want state.RouterID, serverName string) (*authed, error) {
 	if err := conn.SetDeadline(time.Now().Add(m.cfg.DialTimeout)); err != nil {
 		return nil, err
 	}
@@ -94,7 +94,7 @@ func (m *Mesh) shake(ctx context.Context, conn net.Conn, dialled bool, proto byt
 		}
 		conn = t
 	}
-	h := &handshake{m: m, conn: conn, frames: wire.NewFrameReader(conn, maxHandshakeFrame), binding: binding, secrets: m.secrets()}
+	h := &handshake{m: m, conn: conn, frames: wire.NewFrameReader(conn, maxHandshakeFrame), binding: binding, secrets: m.secrets(), want: want}
 	var err error
 	if dialled {
 		err = h.dial(proto)
@@ -148,8 +148,9 @@ type handshake struct {
 
 	secrets [][]byte // shared keys when it began
 	private *ecdh.PrivateKey
-	key     []byte // the shared key chosen; nil: none
-	shared  []byte // of the ephemeral keys
+	key     []byte         // the shared key chosen; nil: none
+	shared  []byte         // of the ephemeral keys
+	want    state.RouterID // whom the dialler looks for; empty: whoever answers
 	peer    wire.Hello
 	sum     []byte // over both hellos as sent
 }
@@ -159,7 +160,7 @@ func (h *handshake) hello(proto byte) (wire.Hello, error) {
 	hello := wire.Hello{
 		Router: c.Self, Boot: c.Boot, Name: c.Name, Cluster: c.Cluster, ClusterID: c.ID(),
 		MinVersion: wire.MinVersion, Version: c.Version, Scheme: c.Scheme, Proto: proto,
-		Nonce: make([]byte, 32),
+		Nonce: make([]byte, 32), Want: h.want,
 	}
 	if _, err := rand.Read(hello.Nonce); err != nil {
 		return hello, err

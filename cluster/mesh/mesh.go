@@ -249,7 +249,7 @@ func (m *Mesh) accept(ctx context.Context) error {
 // welcome handles one accepted connection to its end.
 func (m *Mesh) welcome(ctx context.Context, conn net.Conn, shaken func()) {
 	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
-	a, err := m.shake(ctx, conn, false, 0, "")
+	a, err := m.shake(ctx, conn, false, 0, "", "")
 	stop()
 	shaken()
 	if err != nil {
@@ -258,6 +258,12 @@ func (m *Mesh) welcome(ctx context.Context, conn net.Conn, shaken func()) {
 		return
 	}
 	if a.peer.Proto == protoMesh {
+		if w := a.peer.Want; w != "" && w != m.cfg.Self {
+			// It looks for the router that was at this address before, and says so itself.
+			// The stream that there may be to it stays.
+			_ = a.conn.Close()
+			return
+		}
 		_ = m.serve(ctx, a, false)
 		return
 	}

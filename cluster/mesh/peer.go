@@ -137,7 +137,11 @@ func (m *Mesh) connect(ctx context.Context, addr string, proto byte, to *peer) (
 	}
 	stop := context.AfterFunc(dctx, func() { _ = conn.Close() })
 	host, _, _ := net.SplitHostPort(addr)
-	a, err := m.shake(dctx, conn, true, proto, host)
+	var want state.RouterID
+	if to != nil {
+		want = to.id
+	}
+	a, err := m.shake(dctx, conn, true, proto, want, host)
 	if !stop() && err == nil {
 		err = dctx.Err()
 	}

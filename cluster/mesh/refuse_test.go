@@ -134,6 +134,39 @@ func TestAnotherRouterAtAPeersAddress(t *testing.T) {
 	})
 }
 
+// A router that was started without its disk has another id at the old address. Those
+// that still look for the one before it there do not disturb their streams to the new one.
+func TestStreamsStayWhileTheOneBeforeIsLookedFor(t *testing.T) {
+	for _, key := range []bool{false, true} {
+		bubble(t, func(t *testing.T, n *simnet.Net) {
+			tweak := func(c *Config) {
+				if key {
+					c.Secret = [][]byte{secret}
+				}
+			}
+			lower := start(t, options{n: n, host: "r1", tweak: tweak})
+			higher := start(t, options{n: n, host: "r9", tweak: tweak})
+			b := start(t, options{n: n, host: "r2", id: "r5", tweak: tweak})
+			want := map[state.RouterID]string{"r2": "r2:7947", "r5": "r2:7947"}
+			lower.SetPeers(want)
+			higher.SetPeers(want)
+			b.peers("r1", "r9")
+			within(t, 5*time.Second, "streams", func() bool { return both(lower, b)() && both(higher, b)() })
+			time.Sleep(time.Second)
+			before := lower.seen() + higher.seen() + b.seen()
+			time.Sleep(30 * time.Second)
+			if after := lower.seen() + higher.seen() + b.seen(); after != before {
+				t.Errorf("key %v: at first %s, then %s", key, before, after)
+			}
+			for _, x := range []*node{lower, higher} {
+				if st := x.status("r2"); st.Up || st.Refused != ReasonOther {
+					t.Errorf("key %v: %s: status %+v", key, x.id, st)
+				}
+			}
+		})
+	}
+}
+
 // Two routers with one id take each other's place at a third one, which tells both
 // so. One that was restarted is told nothing: see the test of that.
 func TestTwoRoutersWithOneID(t *testing.T) {

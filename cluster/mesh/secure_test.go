@@ -255,7 +255,7 @@ func FuzzAccept(f *testing.F) {
 			t.Fatal(err)
 		}
 		for _, dialled := range []bool{false, true} {
-			if _, err := m.shake(t.Context(), &scripted{r: bytes.NewReader(in)}, dialled, protoMesh, ""); err == nil {
+			if _, err := m.shake(t.Context(), &scripted{r: bytes.NewReader(in)}, dialled, protoMesh, "", ""); err == nil {
 				t.Fatal("taken for a member")
 			}
 		}

@@ -91,7 +91,7 @@ func (n *Node) peers() []consensus.Peer {
 		if m.Self || m.State != gossip.Alive || n.mesh.Refused(m.ID) == mesh.ReasonClusterID {
 			continue
 		}
-		out = append(out, consensus.Peer{ID: m.ID, Name: m.Name, Addr: m.MeshAddr, ClusterID: n.mesh.ClusterID(m.ID), FactsIndex: facts[m.ID]})
+		out = append(out, consensus.Peer{ID: m.ID, Name: m.Name, Addr: m.MeshAddr, ClusterID: n.mesh.ClusterID(m.ID), FactsIndex: facts[m.ID], NoStream: !m.Stream})
 	}
 	return out
 }

@@ -20,6 +20,10 @@ type Hello struct {
 	Nonce      []byte
 	Public     []byte   // ephemeral X25519 key; empty without a secret
 	Keys       [][]byte // tags of the shared keys held, preferred first; the answer names the one chosen
+
+	// Want is whom the dialler looks for; empty: whoever answers (so with releases that
+	// do not know the field). It comes last.
+	Want state.RouterID
 }
 
 const (
@@ -44,6 +48,9 @@ func AppendHello(dst []byte, m *Hello) []byte {
 	e.uint(uint64(len(m.Keys)))
 	for _, k := range m.Keys {
 		e.bytes(k)
+	}
+	if m.Want != "" {
+		e.str(string(m.Want))
 	}
 	return e.b
 }
@@ -78,6 +85,9 @@ func (d *Decoder) Hello(b []byte) (m Hello, err error) {
 			break
 		}
 		m.Keys = append(m.Keys, short())
+	}
+	if r.more() {
+		m.Want = state.RouterID(r.str())
 	}
 	if r.err != nil {
 		return Hello{}, r.err

@@ -47,6 +47,8 @@ func golden() []struct {
 		Router: "router-1", Boot: 1, Name: "n", Cluster: "c", ClusterID: "id", MinVersion: 1, Version: 1, Scheme: "1", Proto: 'm',
 		Nonce: []byte("0123456789abcdef0123456789abcdef"), Public: []byte("key"), Keys: [][]byte{{1, 2}},
 	}
+	looking := hello
+	looking.Want = "router-2"
 	beacon := Beacon{Router: "router-1", Boot: 1, Sent: time.Second, UDPQuiet: true, Hears: []state.BootID{2, 3}, Addr: "10.0.0.1:7946", Version: 1}
 	later := beacon
 	later.Version, later.Same = 2, true
@@ -69,6 +71,10 @@ func golden() []struct {
 		read func(d *Decoder, b []byte) ([]byte, error)
 	}{
 		{"hello 1", AppendHello(nil, &hello), func(d *Decoder, b []byte) ([]byte, error) {
+			m, err := d.Hello(b)
+			return AppendHello(nil, &m), err
+		}},
+		{"hello 1 with whom it looks for", AppendHello(nil, &looking), func(d *Decoder, b []byte) ([]byte, error) {
 			m, err := d.Hello(b)
 			return AppendHello(nil, &m), err
 		}},

@@ -177,7 +177,7 @@ func TestEveryMessageComesBackAsItWas(t *testing.T) {
 		m := Hello{
 			Router: "r1", Boot: genBoot(t, "boot"), Name: genID(t, "name"), Cluster: "default", ClusterID: genID(t, "id"),
 			MinVersion: 1, Version: rapid.Uint64().Draw(t, "version"), Scheme: "1", Proto: 'm',
-			Nonce: []byte("nonce"), Public: []byte("key"), Keys: [][]byte{{1}, {2, 3}},
+			Nonce: []byte("nonce"), Public: []byte("key"), Keys: [][]byte{{1}, {2, 3}}, Want: state.RouterID(genID(t, "want")),
 		}
 		got, err := d.Hello(AppendHello(nil, &m))
 		same(t, got, m, err)
