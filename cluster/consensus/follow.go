@@ -43,14 +43,20 @@ func (n *Node) Await(ctx context.Context, index uint64) bool {
 // leader that could not reach it tries to send it its log again after growing pauses,
 // up to 10 s, and its heartbeats know nothing of that.
 func (n *Node) follow(ctx context.Context, r *raft.Raft) {
-	t := time.NewTicker(n.cfg.FollowInterval)
+	// Who has just started meets the others one by one, and is asked for work meanwhile.
+	t := time.NewTicker(n.cfg.FollowInterval / 5)
 	defer t.Stop()
+	grown := time.NewTimer(10 * n.cfg.FollowInterval)
+	defer grown.Stop()
 	var left uint64 // the facts of the last tick, when somebody had newer ones
 	for {
 		var from state.RouterID // who surely has newer ones, if anybody
 		select {
 		case <-ctx.Done():
 			return
+		case <-grown.C:
+			t.Reset(n.cfg.FollowInterval)
+			continue
 		case <-t.C:
 		case from = <-n.hurry:
 		}
