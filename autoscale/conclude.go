@@ -45,7 +45,7 @@ func (r *round) conclude(ctx context.Context, target int) error {
 		return nil
 	}
 	if r.act.DryRun {
-		return r.l.settle(ctx, d, state.OutcomeDone, "dry run: recorded, nothing done", r.now)
+		return r.l.settle(ctx, d, state.OutcomeDone, state.DryRunDetail, r.now)
 	}
 	ready, why := 0, problem(&r.act)
 	for _, i := range r.act.Instances {

@@ -209,12 +209,12 @@ func newMembers() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "members", Short: "The routers of the cluster", Args: positional,
 		Long: `members shows the cluster's routers as the asked one sees them. HEARD is how long ago it
-was heard, DELAY how long its gossip takes, FACTS how far it has applied what the leader
+was heard, ADMIN what --server takes (a loopback address: on that host), DELAY how long its gossip takes, FACTS how far it has applied what the leader
 committed; a learner has no Raft vote and serves like any other. More: docs/operate.md.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var list []console.Member
 			return show(cmd, a, "members", &list, func(w io.Writer) error {
-				t := newTable("name", "state", "raft", "api", "cluster", "mesh", "heard", "delay", "in flight", "facts", "note").
+				t := newTable("name", "state", "raft", "api", "admin", "cluster", "mesh", "heard", "delay", "in flight", "facts", "note").
 					wide(a.output, "id", "boot", "config")
 				shown := displayNames(list)
 				for i, m := range list {
@@ -226,7 +226,7 @@ committed; a learner has no Raft vote and serves like any other. More: docs/oper
 					if m.Self {
 						heard, delay = "self", "-"
 					}
-					t.row(shown[i], m.State, role, m.API, m.Cluster, m.Mesh, heard, delay, known(m.InFlight), known(m.Facts), cmp.Or(m.Trouble, m.Degraded), m.ID, m.Boot, configMark(m.Config))
+					t.row(shown[i], m.State, role, m.API, cmp.Or(m.Admin, "?"), m.Cluster, m.Mesh, heard, delay, known(m.InFlight), known(m.Facts), cmp.Or(m.Trouble, m.Degraded), m.ID, m.Boot, configMark(m.Config))
 				}
 				return t.write(w)
 			})

@@ -47,7 +47,7 @@ users: [{name: u, user: {`+user+`}}]
 			t.Errorf("a router does not start: %v", err)
 		}
 	}
-	f("{file: "+put("good.yaml", "[http://10.0.0.1:8000]")+"}")
+	f("{file: " + put("good.yaml", "[http://10.0.0.1:8000]") + "}")
 	f("{file: "+none+"}", "discover.file: "+none+" can't be read: no such file")
 	f("{file: "+put("bad.yaml", "replicas: {a: b}")+"}", "bad.yaml is not a list of replicas")
 	f("{file: "+put("half.yaml", "- http://10.0.0.1:8000\n- {url: ")+"}", "half.yaml is not a list of replicas")

@@ -124,6 +124,9 @@ func New(cfg Config, deps Deps) (n *Node, err error) {
 	if n.apiListener, err = n.listen("listen.api", cfg.Listen.API); err != nil {
 		return n, err
 	}
+	if n.adminListener, err = n.listen("listen.admin", cfg.Listen.Admin); err != nil {
+		return n, err
+	}
 	if n.cert, err = newCertificate(cfg.API.TLS); err != nil {
 		return n, err
 	}
@@ -205,10 +208,7 @@ func (n *Node) newProxy() (err error) {
 }
 
 // newConsole makes the operators' side.
-func (n *Node) newConsole() (err error) {
-	if n.adminListener, err = n.listen("listen.admin", n.cfg.Listen.Admin); err != nil {
-		return err
-	}
+func (n *Node) newConsole() error {
 	token := ""
 	if f := n.cfg.Admin.TokenFile; f != "" {
 		list, err := readSecrets(f, 1)

@@ -37,7 +37,7 @@ func (s *Server) status(w http.ResponseWriter, _ *http.Request) {
 	if !slices.ContainsFunc(out.Pools, func(p Pool) bool { return p.Replicas > 0 }) {
 		out.Figures.ReadingAgeMS = -1
 	}
-	out.Warn = append(out.Warn, awayVoters(info.Raft.Voters, members, known)...)
+	out.Warn = append(out.Warn, awayVoters(&info.Raft, members, known)...)
 	out.Warn = append(out.Warn, info.Warnings...)
 	switch {
 	case info.Raft.ClusterID == "":
@@ -69,9 +69,9 @@ func (s *Server) status(w http.ResponseWriter, _ *http.Request) {
 
 // awayVoters warns of voters that were stopped in order, or that this router has not
 // met: unlike dead ones they are missed by nobody else, but the next loss of a voter
-// may be the one that stops edits.
-func awayVoters(voters []string, members []Member, known names) (list []string) {
-	for _, id := range voters {
+// may be the one that stops edits. Without a leader voters can't be removed.
+func awayVoters(raft *Raft, members []Member, known names) (list []string) {
+	for _, id := range raft.Voters {
 		how := "has left"
 		switch i := slices.IndexFunc(members, func(m Member) bool { return m.ID == id }); {
 		case i < 0:
@@ -80,6 +80,10 @@ func awayVoters(voters []string, members []Member, known names) (list []string) 
 			continue
 		}
 		name := known.of(id)
+		if raft.Leader == "" {
+			list = append(list, fmt.Sprintf("voter %s %s, and there is no leader: start it again; if too few voters can be started, see docs/operate.md, section A quorum that is lost for good", name, how))
+			continue
+		}
 		list = append(list, fmt.Sprintf("voter %s %s: until another router takes its place, fewer losses are borne. Start it again, or: hearsay member remove %s", name, how, name))
 	}
 	return list

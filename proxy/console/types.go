@@ -77,6 +77,7 @@ type Member struct {
 	Voter    bool        `json:"voter"`
 	Raft     string      `json:"raft"` // leader | voter | learner; empty: this router, a learner, can't know, or it is of another cluster
 	API      string      `json:"api"`
+	Admin    string      `json:"admin"` // of a loopback address: on its own host; empty: of a release that does not tell
 	Cluster  string      `json:"cluster"`
 	Boot     string      `json:"boot"`
 	Mesh     string      `json:"mesh"` // up | down | - for this router
@@ -246,7 +247,8 @@ type Decision struct {
 	Reason   string             `json:"reason"`
 	By       string             `json:"by"` // a router's id, or operator
 	ByName   string             `json:"by_name"`
-	Outcome  string             `json:"outcome"`
+	Outcome  string             `json:"outcome"`           // done | failed | superseded | refused; empty: under way
+	DryRun   bool               `json:"dry_run,omitempty"` // done is: recorded, nothing was started or stopped
 	Detail   string             `json:"detail,omitempty"`
 	Victims  []string           `json:"victims,omitempty"`
 	Evidence map[string]float64 `json:"evidence,omitempty"`
