@@ -23,7 +23,8 @@ func newStatus() *cobra.Command {
 		Long: `status shows a router, its cluster, and the pools as that router sees them.
 
   accuracy   what the last minutes' predictions were worth: tokens expected in caches
-             against those that engines reported, and times to first token
+             against those that engines reported, and times to first token, which are known
+             once something was streamed
   view       how old the oldest engine reading and the others' load figures are; of an
              engine that can't be read, since the last attempt to
   gossip     how long news takes to other routers, traffic with them, what was dropped
@@ -75,7 +76,11 @@ func printStatus(w io.Writer, s *console.Status, wide bool) error {
 	line("listens", "api %s, admin %s, cluster %s", r.API, r.Admin, r.Cluster)
 	line("cluster", "%s, %d of %s alive, sharing %s", id(r.Raft.ClusterID), s.Alive, plural(s.Members, "router"), sharing)
 	line("raft", "%s", agreement(&r.Raft))
-	line("config", "%s", configMark(&r.Config))
+	if r.Raft.Forming && r.Config.Revision == 0 {
+		line("config", "%s, agreed on in a moment", r.Config.Digest)
+	} else {
+		line("config", "%s", configMark(&r.Config))
+	}
 	if wide {
 		line("ids", "router %s, boot %s, leader %s, epoch %d, voters %s", r.ID, r.Boot, orNone(r.Raft.Leader), r.Raft.Epoch, orNone(strings.Join(r.Raft.Voters, " ")))
 		line("secrets", "%s", orNone(strings.Join(r.Secrets, " ")))
@@ -128,6 +133,8 @@ func agreement(r *console.Raft) string {
 		leader = "no leader"
 	}
 	switch {
+	case r.Forming && r.Leader == "":
+		return fmt.Sprintf("%s, alone, leads in a moment, facts at %d", r.Role, r.Facts)
 	case r.Role == "returning":
 		return fmt.Sprintf("a voter by its own log, which %s has not called since it started, facts at %d", leader, r.Facts)
 	case r.Role == "learner" && r.ClusterID == "":
@@ -150,8 +157,11 @@ func printFigures(line func(name, format string, args ...any), f *console.Figure
 	if f.Ratio >= 0 {
 		ratio = fmt.Sprintf("%.2f", f.Ratio)
 	}
-	line("accuracy", "last %s: %s cached tokens predicted, %s reported by engines, ratio %s; time to first token off by %s p50, %s p99",
-		span, count(f.Predicted), count(f.Reported), ratio, millis(f.TTFTErrorP50MS), millis(f.TTFTErrorP99MS))
+	first := "time to first token: none yet"
+	if f.TTFTErrorP50MS >= 0 {
+		first = fmt.Sprintf("time to first token off by %s p50, %s p99", millis(f.TTFTErrorP50MS), millis(f.TTFTErrorP99MS))
+	}
+	line("accuracy", "last %s: %s cached tokens predicted, %s reported by engines, ratio %s; %s", span, count(f.Predicted), count(f.Reported), ratio, first)
 	if f.Opinions > 0 {
 		line("opinions", "%s", opinions(f))
 	}

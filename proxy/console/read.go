@@ -40,12 +40,13 @@ func (s *Server) status(w http.ResponseWriter, _ *http.Request) {
 	out.Warn = append(out.Warn, awayVoters(&info.Raft, members, known)...)
 	out.Warn = append(out.Warn, info.Warnings...)
 	switch {
+	case info.Raft.Forming:
 	case info.Raft.ClusterID == "":
 		out.Warn = append(out.Warn, "the cluster is not founded yet: requests are served, edits get 503")
 	case len(info.Raft.Voters) == 1 && out.Alive > 1:
 		out.Warn = append(out.Warn, "one voter: while it is away edits get 503 (requests flow); three routers make three voters")
 	}
-	if info.Raft.Leader == "" && info.Raft.ClusterID != "" {
+	if info.Raft.Leader == "" && info.Raft.ClusterID != "" && !info.Raft.Forming {
 		out.Warn = append(out.Warn, "no leader: requests flow, targets are frozen, writes get 503; if it lasts see docs/operate.md, section Without a leader")
 	}
 	out.Warn = append(out.Warn, s.belowTarget()...)

@@ -32,6 +32,7 @@ type Raft struct {
 	Facts      uint64   `json:"facts_index"`
 	Voters     []string `json:"voters"` // empty on a learner
 	VoterNames []string `json:"voter_names"`
+	Forming    bool     `json:"forming,omitempty"` // it was started alone a moment ago, and is making itself the leader
 	Removed    bool     `json:"removed,omitempty"` // of a learner: it was a voter, and its vote was given up while it was away
 }
 
