@@ -80,6 +80,7 @@ type Node struct {
 	reloading   sync.Mutex             // one Reload at a time
 	reloadFault atomic.Pointer[string] // why the last reload was refused, if so
 	reloads     *prometheus.CounterVec
+	orphansTold atomic.Pointer[orphanTold]
 	reasked     chan struct{} // capacity 1: the others are to be asked what they run
 	agreed      agreement
 	rekey       chan struct{} // capacity 1: cluster.secret_file has changed
