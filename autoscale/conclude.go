@@ -37,6 +37,33 @@ func (r *round) gone() (ids []state.ReplicaID) {
 	return ids
 }
 
+// noneBelieved is how long an actuator has to list nothing, where it had several replicas,
+// until that is believed: whom it asks may have just started, and know of nothing yet.
+const noneBelieved = 5 * time.Second
+
+// doubt says why the actuator's list is not believed now, or nil. A single replica may go
+// at once, and so may any that were drained to go.
+func (r *round) doubt() error {
+	missed := 0
+	if len(r.act.Instances) == 0 && !r.act.Discovered {
+		for _, id := range r.gone() {
+			if !r.drainedByUs(id) {
+				missed++
+			}
+		}
+	}
+	switch {
+	case missed < 2:
+		r.mem.noneSince = time.Time{}
+		return nil
+	case r.mem.noneSince.IsZero():
+		r.mem.noneSince = r.now
+	case r.now.Sub(r.mem.noneSince) >= noneBelieved:
+		return nil
+	}
+	return fmt.Errorf("the actuator lists none of %d replicas, which are kept until it has said so for %v", missed, noneBelieved)
+}
+
 // conclude settles the decision when reality is what it wanted, or when it has had
 // its time.
 func (r *round) conclude(ctx context.Context, target int) error {
@@ -45,7 +72,7 @@ func (r *round) conclude(ctx context.Context, target int) error {
 		return nil
 	}
 	if r.act.DryRun {
-		return r.l.settle(ctx, d, state.OutcomeDone, "dry run: recorded, nothing done", r.now)
+		return r.l.settle(ctx, d, state.OutcomeDone, state.DryRunDetail, r.now)
 	}
 	ready, why := 0, problem(&r.act)
 	for _, i := range r.act.Instances {

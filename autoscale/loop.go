@@ -63,6 +63,7 @@ type memory struct {
 	quietSince map[state.ReplicaID]time.Time // drained and nothing running
 	drainSeen  map[state.ReplicaID]time.Time
 	broken     broken
+	noneSince  time.Time // the actuator lists none where it had several, which is not believed yet
 
 	trouble      string // of the actuator in this round
 	troubleSince time.Time

@@ -46,6 +46,9 @@ func (l *Loop) reconcile(ctx context.Context, k state.TargetKey, m *memory, now 
 	if !known || r.last == nil {
 		return r.act, nil // nothing was ever decided: hands off
 	}
+	if err := r.doubt(); err != nil {
+		return r.act, r.hindered(ctx, err)
+	}
 	decision := r.last.ID
 	if err := r.split(target); err != nil {
 		return r.act, err
@@ -65,6 +68,9 @@ func (l *Loop) reconcile(ctx context.Context, k state.TargetKey, m *memory, now 
 	}
 	if r.act, err = a.Ensure(ctx, d); err != nil {
 		return r.act, r.hindered(ctx, fmt.Errorf("reach the target: %w", err))
+	}
+	if err := r.doubt(); err != nil {
+		return r.act, r.hindered(ctx, err)
 	}
 	r.noteMended()
 	if err := r.record(ctx); err != nil {

@@ -104,6 +104,9 @@ func (f *Facts) Decision(id string) *Decision {
 // Outcome says how a decision ended.
 type Outcome string
 
+// DryRunDetail is the detail of a decision that was only recorded.
+const DryRunDetail = "dry run: recorded, nothing done"
+
 // Outcomes of a decision. The empty one is still being carried out.
 const (
 	OutcomeNone       Outcome = ""

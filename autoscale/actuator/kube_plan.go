@@ -49,9 +49,9 @@ func plan(l *look, d *state.Desired) step {
 
 // lower finds how few replicas may be asked for, and who goes then.
 func (s *step) lower(l *look, want int, active []*pod, may func(*pod) bool) {
-	order := slices.Clone(active)
+	order, top := slices.Clone(active), l.top()
 	slices.SortStableFunc(order, func(a, b *pod) int {
-		return cmp.Or(cmp.Compare(l.rank(a), l.rank(b)), cmp.Compare(first(may(a)), first(may(b))))
+		return cmp.Or(cmp.Compare(a.rank(top), b.rank(top)), cmp.Compare(first(may(a)), first(may(b))))
 	})
 	s.replicas = want
 	for i, p := range order {

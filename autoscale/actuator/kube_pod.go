@@ -126,25 +126,29 @@ func (p *pod) problem() string {
 // priced reports whether it bears our cost.
 func (p *pod) priced() bool { return p.Metadata.Annotations[keyCost] == lowest }
 
-// rank is a Pod's place in the order in which the controller removes them.
-func (l *look) rank(p *pod) int {
-	n, ok := p.ordinal()
-	if !ok {
-		return int(p.state())
-	}
-	top := n
-	for _, q := range l.active() {
-		if m, ok := q.ordinal(); ok && m > top {
-			top = m
+// top is the highest ordinal of Pods that do not end; 0 without any.
+func (l *look) top() (top int) {
+	for _, p := range l.pods {
+		if n, ok := p.ordinal(); ok && !p.ending() {
+			top = max(top, n)
 		}
 	}
-	return 1 + top - n
+	return top
+}
+
+// rank is a Pod's place in the order in which the controller removes them; top is the
+// look's.
+func (p *pod) rank(top int) int {
+	if n, ok := p.ordinal(); ok {
+		return 1 + max(top, n) - n
+	}
+	return int(p.state())
 }
 
 // turn is rank, but for Pods that are not ready for a moment.
-func (l *look) turn(p *pod, unreadySince time.Duration) int {
+func (p *pod) turn(top int, unreadySince time.Duration) int {
 	if _, ok := p.ordinal(); !ok && p.state() == unready && unreadySince < unreadyFor {
 		return int(fine)
 	}
-	return l.rank(p)
+	return p.rank(top)
 }

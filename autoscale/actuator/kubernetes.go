@@ -268,7 +268,7 @@ func (k *Kubernetes) say(t *kubeTarget, level zerolog.Level, text string) {
 // actual is a look as the autoscaler has it, under a decision. What befell the replicas
 // is told with the decision that met it, not with later ones. The caller holds mu.
 func (k *Kubernetes) actual(t *kubeTarget, l *look, key state.TargetKey, decision uint64) state.Actual {
-	now := time.Now()
+	now, top := time.Now(), l.top()
 	a := state.Actual{Discovered: true, Asked: l.scale.Spec.Replicas, Note: l.trouble}
 	if t.said != "" && (t.saidOf == 0 || t.saidOf == decision) && now.Sub(t.saidAt) < noteAge {
 		a.Note = t.said
@@ -279,7 +279,7 @@ func (k *Kubernetes) actual(t *kubeTarget, l *look, key state.TargetKey, decisio
 				ID: state.ReplicaID(p.Metadata.UID), Name: p.Metadata.Name, Pool: key.Pool,
 				Role: cmp.Or(key.Role, state.RoleBoth), Source: state.SourceDiscovery,
 			},
-			Ready: p.ready() && !p.ending(), Stopping: p.ending(), Problem: p.problem(), Turn: l.turn(p, now.Sub(t.unready[p.Metadata.UID])),
+			Ready: p.ready() && !p.ending(), Stopping: p.ending(), Problem: p.problem(), Turn: p.turn(top, now.Sub(t.unready[p.Metadata.UID])),
 		})
 	}
 	slices.SortFunc(a.Instances, func(x, y state.Instance) int { return cmp.Compare(x.Replica.ID, y.Replica.ID) })

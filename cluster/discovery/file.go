@@ -83,6 +83,16 @@ func (f *File) look() (x Snapshot, ok bool) {
 	return f.last, true
 }
 
+// CheckFile says what is wrong with a file of replicas, or nil. The error does not name
+// the file.
+func CheckFile(path string) error {
+	b, err := readFile(path)
+	if err == nil {
+		_, err = ParseFile(b)
+	}
+	return err
+}
+
 // readFile reads a file; an error does not name it, since whoever tells it does. The
 // result is not nil without one.
 func readFile(path string) ([]byte, error) {

@@ -57,6 +57,16 @@ func NewKube(cfg KubeConfig) (k *Kube, err error) {
 	return k, nil
 }
 
+// CheckKubeconfig says what is wrong with a kubeconfig, by one of its contexts (empty:
+// its current one), or with a file that it names; nil: nothing. It calls nobody.
+func CheckKubeconfig(path, context string) error {
+	a, err := kube.New(kube.Config{Kubeconfig: path, Context: context})
+	if err != nil {
+		return err
+	}
+	return a.Check()
+}
+
 // Kind is KindKubernetes.
 func (k *Kube) Kind() string { return KindKubernetes }
 

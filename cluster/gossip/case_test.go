@@ -3,6 +3,7 @@ package gossip
 import (
 	"context"
 	"fmt"
+	"net"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -124,6 +125,8 @@ func TestLongPartitionWithTraffic(t *testing.T) {
 		}
 		if m := r[0].gossip.Members(); len(m) != 2 {
 			t.Fatalf("after the cut: %+v", m)
+		} else if host, _, _ := net.SplitHostPort(m[1].Addr); m[1].Admin != net.JoinHostPort(host, "8081") {
+			t.Errorf("admin address: %+v", m[1])
 		}
 		n.HealAll()
 		took := within(t, 5*time.Second, "one group that knows the same", func() bool {

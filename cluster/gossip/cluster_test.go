@@ -137,7 +137,7 @@ func start(t *testing.T, o options) *router {
 	}
 	gc := Config{
 		Self: r.id, Name: o.host, Cluster: "default", Scheme: "1", Secret: [][]byte{secret},
-		MeshAddr: ":7947", APIAddr: ":8080", Packets: gp, Listener: gl, Dial: dial, Resolve: h.LookupHost,
+		MeshAddr: ":7947", APIAddr: ":8080", AdminAddr: ":8081", Packets: gp, Listener: gl, Dial: dial, Resolve: h.LookupHost,
 		Log: log, Registerer: r.reg,
 	}
 	for _, j := range o.join {

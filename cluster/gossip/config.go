@@ -73,6 +73,8 @@ type Config struct {
 
 	MeshAddr string // host:port where peers dial the mesh; an empty host is the advertised one
 	APIAddr  string // likewise, for people
+	// AdminAddr is where operators ask, for people; likewise. Loopback: on this host alone.
+	AdminAddr string
 
 	// Packets and Listener are the membership port's, closed by Run.
 	Packets  net.PacketConn

@@ -159,7 +159,7 @@ func New(cfg Config, store Store, index Index, mesh Mesh) (*Gossip, error) {
 		members: map[state.RouterID]*member{}, warned: map[string]time.Time{}, hints: map[state.RouterID]string{},
 		meta: wire.AppendMeta(nil, &wire.Meta{
 			Boot: g.boot, MinVersion: wire.MinVersion, Version: cfg.Version, Scheme: cfg.Scheme,
-			MeshAddr: cfg.MeshAddr, APIAddr: cfg.APIAddr, Name: cfg.Name,
+			MeshAddr: cfg.MeshAddr, APIAddr: cfg.APIAddr, AdminAddr: cfg.AdminAddr, Name: cfg.Name,
 		}),
 	}
 	ip, port, err := advertised(&g.cfg)
@@ -258,6 +258,7 @@ type Member struct {
 	Addr     string    // membership
 	MeshAddr string
 	APIAddr  string
+	Admin    string // address; of loopback: on its own host; empty: it does not tell
 	Boot     state.BootID
 	Version  uint64 // wire
 	Scheme   string
@@ -277,7 +278,7 @@ func (g *Gossip) Members() []Member {
 	now := time.Now()
 	self := Member{
 		ID: g.cfg.Self, Name: g.cfg.Name, Self: true, State: Alive, Since: g.clock.Time(0),
-		Addr: g.roster.self(), MeshAddr: dialable(g.cfg.MeshAddr, g.roster.ip), APIAddr: dialable(g.cfg.APIAddr, g.roster.ip), Boot: g.boot,
+		Addr: g.roster.self(), MeshAddr: dialable(g.cfg.MeshAddr, g.roster.ip), APIAddr: dialable(g.cfg.APIAddr, g.roster.ip), Admin: dialable(g.cfg.AdminAddr, g.roster.ip), Boot: g.boot,
 		Version: g.cfg.Version, Scheme: g.cfg.Scheme, Heard: now,
 	}
 	head := g.index.Journal().Head()
@@ -288,7 +289,7 @@ func (g *Gossip) Members() []Member {
 	for _, m := range members {
 		x := Member{
 			ID: m.id, Name: m.meta.Name, State: m.state, Since: m.since, Addr: m.node.Address(),
-			MeshAddr: dialable(m.meta.MeshAddr, m.node.Addr), APIAddr: dialable(m.meta.APIAddr, m.node.Addr),
+			MeshAddr: dialable(m.meta.MeshAddr, m.node.Addr), APIAddr: dialable(m.meta.APIAddr, m.node.Addr), Admin: dialable(m.meta.AdminAddr, m.node.Addr),
 			Boot: m.meta.Boot, Version: m.meta.Version, Scheme: m.meta.Scheme,
 			Heard: g.heard[m.id].at, Degraded: g.degraded(&m, now), RowsAt: g.heard[m.id].rowsAt, Delay: g.heard[m.id].delay,
 		}

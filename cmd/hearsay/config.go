@@ -16,7 +16,7 @@ func newConfig() *cobra.Command {
 	check := &cobra.Command{
 		Use: "check FILE", Short: "Report every fault of a configuration file; nothing is started", Args: positional,
 		RunE: func(_ *cobra.Command, args []string) error {
-			cfg, err := node.Load(args[0], os.Environ())
+			cfg, err := node.Check(args[0], os.Environ())
 			if err != nil {
 				return err
 			}

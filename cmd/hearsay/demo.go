@@ -274,8 +274,12 @@ func printDemo(out io.Writer, f *demoFlags, nodes []*node.Node, pool node.PoolCo
 		fmt.Fprintln(out, strings.TrimPrefix(r.URL, "http://"))
 	}
 	info := nodes[0].Info()
+	kept := ""
+	if f.keep == "" {
+		kept = " (removed at the end, unless --data-dir names a place)"
+	}
 	fmt.Fprintf(out, `
-model %s, policy %s, %d KV tokens per engine; log in %s
+model %s, policy %s, %d KV tokens per engine; log in %s%s
 
 try, in another terminal:
   curl -N http://%s/v1/chat/completions -H 'content-type: application/json' \
@@ -283,7 +287,7 @@ try, in another terminal:
   %s status%s        (also: members, replicas, scale, explain)
   %s drain %s%s
 
-`, demoModel, f.policy, f.kvTokens, filepath.Join(dir, "demo.log"), info.API, demoModel,
+`, demoModel, f.policy, f.kvTokens, filepath.Join(dir, "demo.log"), kept, info.API, demoModel,
 		typed(), atServer(info.Admin), typed(), strings.TrimPrefix(pool.Replicas[0].URL, "http://"), atServer(info.Admin))
 }
 

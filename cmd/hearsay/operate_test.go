@@ -227,7 +227,7 @@ func TestChangeARouter(t *testing.T) {
 	if !timed.MatchString(rows[0][0]) {
 		t.Errorf("a time without its zone: %q", rows[0][0])
 	}
-	if len(rows) != 1 || rows[0][2] != "chat/both" || rows[0][3] != "2->4" || rows[0][4] != "done" || rows[0][6] != "set by an operator" {
+	if len(rows) != 1 || rows[0][2] != "chat/both" || rows[0][3] != "2->4" || rows[0][4] != "recorded" || rows[0][6] != "set by an operator" {
 		t.Errorf("decisions %q", rows)
 	}
 	if wide := call(t, "scale", "log", "-o", "wide").table(t, "AT", "ID", "TARGET", "CHANGE", "OUTCOME", "TOOK", "WHY", "BY", "VICTIMS", "INDEX", "EPOCH"); wide[0][7] != "operator" {

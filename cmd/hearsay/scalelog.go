@@ -29,7 +29,7 @@ func newScaleLog() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "log [ID]", Short: "Scale decisions and refusals, newest first; one in full", Args: positional,
 		Long: `log shows the targets that were set and what became of each: done, failed, superseded
-by a later one, or under way; and between them the plans that were refused, and how often
+by a later one, under way, or recorded (a dry run: nothing was started or stopped); and between them the plans that were refused, and how often
 in a row. With an ID, or the beginning of one, it shows that decision in full: what it
 was taken on, who took it, how it ended, and what was refused since. -o wide shows whole
 texts, who decided, and whom it took. Refusals are kept by the leader, for its term. A
@@ -101,7 +101,7 @@ func printScaleLog(w io.Writer, list []console.Decision, o outputFlag, now time.
 		if !wide {
 			id, target = cut(id, 12), cut(target, 20)
 		}
-		t.row(d.At.Local().Format("2006-01-02 15:04:05Z07:00"), id, target, change(d), cmp.Or(d.Outcome, "under way"), took(d, now), why(d),
+		t.row(d.At.Local().Format("2006-01-02 15:04:05Z07:00"), id, target, change(d), outcome(d), took(d, now), why(d),
 			d.ByName, strings.Join(d.Victims, " "), unless0(d.Index), unless0(d.Epoch))
 	}
 	if !wide {
@@ -116,6 +116,15 @@ func change(d *console.Decision) string {
 		return fmt.Sprint(d.From)
 	}
 	return fmt.Sprintf("%d->%d", d.From, d.To)
+}
+
+// outcome is how a decision ended, in a word: on paper only, where its actuator is a dry
+// run.
+func outcome(d *console.Decision) string {
+	if d.DryRun {
+		return "recorded"
+	}
+	return cmp.Or(d.Outcome, "under way")
 }
 
 // took is how long a decision took, or has been under way.
@@ -174,21 +183,29 @@ func whoRefuses(cmd *cobra.Command, a *admin, w io.Writer) error {
 	return nil
 }
 
-// howToAsk says how the leader is asked. Routers tell each other where their clients'
-// API is, and not where the admin API: that one may have the port that it has at the asked
-// router, unless they share a host.
+// howToAsk says how the leader is asked, by the admin address that it tells the others.
+// One on loopback is for its own host. Earlier releases tell none: there its port may be
+// the one that it has at the asked router, unless they share a host.
 func howToAsk(asked *console.Info, members []console.Member) string {
 	name := cmp.Or(asked.Raft.LeaderName, asked.Raft.Leader)
-	var leader, own string
+	var leader, own, admin, cluster, self string
 	for i := range members {
 		if m := &members[i]; m.ID == asked.Raft.Leader {
-			leader = m.API
+			leader, admin, cluster = m.API, m.Admin, m.Cluster
 		} else if m.Self {
-			own = m.API
+			own, self = m.API, m.Cluster
 		}
 	}
 	host, _, err := net.SplitHostPort(leader)
 	here, _, _ := net.SplitHostPort(own)
+	if at, _, aerr := net.SplitHostPort(admin); aerr == nil {
+		there, _, _ := net.SplitHostPort(cluster)
+		near, _, _ := net.SplitHostPort(self)
+		if ip := net.ParseIP(at); (at == "localhost" || ip != nil && ip.IsLoopback()) && (there != near || there == "") {
+			return fmt.Sprintf("run this on the host of %s (%s) with --server %s", name, cmp.Or(there, "see hearsay members"), admin)
+		}
+		return fmt.Sprintf("ask %s with --server %s", name, admin)
+	}
 	listens, port, perr := net.SplitHostPort(asked.Admin)
 	switch ip := net.ParseIP(listens); {
 	case err != nil:
@@ -269,9 +286,9 @@ func (f *fullDecision) print(w io.Writer, now time.Time) error {
 	case d.Outcome == "":
 		line("outcome", "under way for %s", took(d, now))
 	case d.DoneAt != nil:
-		line("outcome", "%s after %s, at %s", d.Outcome, took(d, now), stamp(*d.DoneAt))
+		line("outcome", "%s after %s, at %s", outcome(d), took(d, now), stamp(*d.DoneAt))
 	default:
-		line("outcome", "%s", d.Outcome)
+		line("outcome", "%s", outcome(d))
 	}
 	if d.Detail != "" {
 		line("detail", "%s", d.Detail)

@@ -180,7 +180,7 @@ func TestScaleLogOfADay(t *testing.T) {
 		for _, l := range lines {
 			if f := strings.Fields(l); len(f) > 6 && f[2] == x.ID {
 				n++
-				if f[3] != "chat/both" || f[4] != fmt.Sprintf("%d->%d", x.From, x.To) || f[5] != "done" {
+				if f[3] != "chat/both" || f[4] != fmt.Sprintf("%d->%d", x.From, x.To) || f[5] != "recorded" {
 					t.Errorf("%+v has the line %s", x, l)
 				}
 			}
@@ -292,4 +292,19 @@ func TestLogSaysHowToAskTheLeader(t *testing.T) {
 	f("give --server the admin address of r3, whose API is at 10.0.0.1:8082", "0.0.0.0:8081", "10.0.0.1:8080", "10.0.0.1:8082")
 	f("run this at r3, whose API is at 10.0.0.3:8080, or give --server its admin address", "127.0.0.1:8081", "10.0.0.1:8080", "10.0.0.3:8080")
 	f("give --server the admin address of r3", "0.0.0.0:8081", "10.0.0.1:8080", "")
+
+	told := func(want, admin, cluster string) {
+		t.Helper()
+		asked := console.Info{ID: "a", Admin: "127.0.0.1:8081", Raft: console.Raft{Leader: "b", LeaderName: "r3"}}
+		got := howToAsk(&asked, []console.Member{
+			{ID: "a", Self: true, API: "10.0.0.1:8080", Cluster: "10.0.0.1:7946"},
+			{ID: "b", API: "10.0.0.3:8080", Admin: admin, Cluster: cluster},
+		})
+		if got != want {
+			t.Errorf("%s", got)
+		}
+	}
+	told("ask r3 with --server 10.0.0.3:8281", "10.0.0.3:8281", "10.0.0.3:7946")
+	told("run this on the host of r3 (10.0.0.3) with --server 127.0.0.1:8281", "127.0.0.1:8281", "10.0.0.3:7946")
+	told("ask r3 with --server 127.0.0.1:8281", "127.0.0.1:8281", "10.0.0.1:7946") // it shares this one's host
 }

@@ -23,7 +23,8 @@ func newStatus() *cobra.Command {
 		Long: `status shows a router, its cluster, and the pools as that router sees them.
 
   accuracy   what the last minutes' predictions were worth: tokens expected in caches
-             against those that engines reported, and times to first token
+             against those that engines reported, and times to first token, which are known
+             once something was streamed
   view       how old the oldest engine reading and the others' load figures are; of an
              engine that can't be read, since the last attempt to
   gossip     how long news takes to other routers, traffic with them, what was dropped
@@ -75,7 +76,11 @@ func printStatus(w io.Writer, s *console.Status, wide bool) error {
 	line("listens", "api %s, admin %s, cluster %s", r.API, r.Admin, r.Cluster)
 	line("cluster", "%s, %d of %s alive, sharing %s", id(r.Raft.ClusterID), s.Alive, plural(s.Members, "router"), sharing)
 	line("raft", "%s", agreement(&r.Raft))
-	line("config", "%s", configMark(&r.Config))
+	if r.Raft.Forming && r.Config.Revision == 0 {
+		line("config", "%s, agreed on in a moment", r.Config.Digest)
+	} else {
+		line("config", "%s", configMark(&r.Config))
+	}
 	if wide {
 		line("ids", "router %s, boot %s, leader %s, epoch %d, voters %s", r.ID, r.Boot, orNone(r.Raft.Leader), r.Raft.Epoch, orNone(strings.Join(r.Raft.Voters, " ")))
 		line("secrets", "%s", orNone(strings.Join(r.Secrets, " ")))
@@ -128,6 +133,8 @@ func agreement(r *console.Raft) string {
 		leader = "no leader"
 	}
 	switch {
+	case r.Forming && r.Leader == "":
+		return fmt.Sprintf("%s, alone, leads in a moment, facts at %d", r.Role, r.Facts)
 	case r.Role == "returning":
 		return fmt.Sprintf("a voter by its own log, which %s has not called since it started, facts at %d", leader, r.Facts)
 	case r.Role == "learner" && r.ClusterID == "":
@@ -150,8 +157,11 @@ func printFigures(line func(name, format string, args ...any), f *console.Figure
 	if f.Ratio >= 0 {
 		ratio = fmt.Sprintf("%.2f", f.Ratio)
 	}
-	line("accuracy", "last %s: %s cached tokens predicted, %s reported by engines, ratio %s; time to first token off by %s p50, %s p99",
-		span, count(f.Predicted), count(f.Reported), ratio, millis(f.TTFTErrorP50MS), millis(f.TTFTErrorP99MS))
+	first := "time to first token: none yet"
+	if f.TTFTErrorP50MS >= 0 {
+		first = fmt.Sprintf("time to first token off by %s p50, %s p99", millis(f.TTFTErrorP50MS), millis(f.TTFTErrorP99MS))
+	}
+	line("accuracy", "last %s: %s cached tokens predicted, %s reported by engines, ratio %s; %s", span, count(f.Predicted), count(f.Reported), ratio, first)
 	if f.Opinions > 0 {
 		line("opinions", "%s", opinions(f))
 	}
@@ -209,12 +219,12 @@ func newMembers() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "members", Short: "The routers of the cluster", Args: positional,
 		Long: `members shows the cluster's routers as the asked one sees them. HEARD is how long ago it
-was heard, DELAY how long its gossip takes, FACTS how far it has applied what the leader
+was heard, ADMIN what --server takes (a loopback address: on that host), DELAY how long its gossip takes, FACTS how far it has applied what the leader
 committed; a learner has no Raft vote and serves like any other. More: docs/operate.md.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var list []console.Member
 			return show(cmd, a, "members", &list, func(w io.Writer) error {
-				t := newTable("name", "state", "raft", "api", "cluster", "mesh", "heard", "delay", "in flight", "facts", "note").
+				t := newTable("name", "state", "raft", "api", "admin", "cluster", "mesh", "heard", "delay", "in flight", "facts", "note").
 					wide(a.output, "id", "boot", "config")
 				shown := displayNames(list)
 				for i, m := range list {
@@ -226,7 +236,7 @@ committed; a learner has no Raft vote and serves like any other. More: docs/oper
 					if m.Self {
 						heard, delay = "self", "-"
 					}
-					t.row(shown[i], m.State, role, m.API, m.Cluster, m.Mesh, heard, delay, known(m.InFlight), known(m.Facts), cmp.Or(m.Trouble, m.Degraded), m.ID, m.Boot, configMark(m.Config))
+					t.row(shown[i], m.State, role, m.API, cmp.Or(m.Admin, "?"), m.Cluster, m.Mesh, heard, delay, known(m.InFlight), known(m.Facts), cmp.Or(m.Trouble, m.Degraded), m.ID, m.Boot, configMark(m.Config))
 				}
 				return t.write(w)
 			})

@@ -30,6 +30,7 @@ func (n *Node) Info() console.Info {
 	for _, v := range s.Voters {
 		raft.Voters = append(raft.Voters, string(v.ID))
 	}
+	raft.Forming = n.forming(&s)
 	return console.Info{
 		ID: string(n.id), Name: n.cfg.Node.Name, Boot: n.clock.Boot().String(), Version: Version(),
 		Uptime: time.Since(n.started), API: n.apiListener.Addr().String(), Admin: n.adminListener.Addr().String(),

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/hearsay-llm/hearsay/cluster/consensus"
 	"github.com/hearsay-llm/hearsay/cluster/gossip"
 	"github.com/hearsay-llm/hearsay/proxy/console"
 	"github.com/hearsay-llm/hearsay/state"
@@ -21,6 +22,10 @@ const (
 	agreeEvery  = 5 * time.Second
 	agreeWait   = time.Second // for one answer
 	askedAtOnce = 32
+	// formingFor bounds how long a router that founds alone may take to lead and to agree
+	// with itself, formingEvery is how often it tries meanwhile.
+	formingFor   = 10 * time.Second
+	formingEvery = 250 * time.Millisecond
 )
 
 // agreement is what this router knows of the configurations that others run.
@@ -71,6 +76,9 @@ func (n *Node) watchConfigs(ctx context.Context) error {
 			n.commitConfig(ctx, own)
 		}
 		wait := agreeEvery * time.Duration(1+len(n.peers())/askedAtOnce)
+		if s := n.raft.Status(); n.forming(&s) {
+			wait = formingEvery // nobody is asked, and it leads soon
+		}
 		t := time.NewTimer(wait)
 		select {
 		case <-ctx.Done():
@@ -149,6 +157,14 @@ func (n *Node) unsettled(pool string) bool {
 		}
 	}
 	return false
+}
+
+// forming reports whether this router was started a moment ago as the only one, and has
+// not agreed with itself yet on what it runs: nothing is wrong then.
+func (n *Node) forming(s *consensus.Status) bool {
+	c := &n.cfg.Cluster
+	return time.Since(n.started) < formingFor && !c.joins() && c.BootstrapExpect == 1 && len(s.Voters) < 2 && len(n.peers()) == 0 &&
+		(s.Leader == "" || n.raft.Facts().Config.Revision == 0)
 }
 
 // mark is what a configuration is called.

@@ -80,6 +80,7 @@ type Node struct {
 	reloading   sync.Mutex             // one Reload at a time
 	reloadFault atomic.Pointer[string] // why the last reload was refused, if so
 	reloads     *prometheus.CounterVec
+	orphansTold atomic.Pointer[orphanTold]
 	reasked     chan struct{} // capacity 1: the others are to be asked what they run
 	agreed      agreement
 	rekey       chan struct{} // capacity 1: cluster.secret_file has changed
@@ -122,6 +123,9 @@ func New(cfg Config, deps Deps) (n *Node, err error) {
 	n.clock = state.NewClock(newBoot(), n.started)
 	n.newState()
 	if n.apiListener, err = n.listen("listen.api", cfg.Listen.API); err != nil {
+		return n, err
+	}
+	if n.adminListener, err = n.listen("listen.admin", cfg.Listen.Admin); err != nil {
 		return n, err
 	}
 	if n.cert, err = newCertificate(cfg.API.TLS); err != nil {
@@ -205,10 +209,7 @@ func (n *Node) newProxy() (err error) {
 }
 
 // newConsole makes the operators' side.
-func (n *Node) newConsole() (err error) {
-	if n.adminListener, err = n.listen("listen.admin", n.cfg.Listen.Admin); err != nil {
-		return err
-	}
+func (n *Node) newConsole() error {
 	token := ""
 	if f := n.cfg.Admin.TokenFile; f != "" {
 		list, err := readSecrets(f, 1)

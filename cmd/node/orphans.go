@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/hearsay-llm/hearsay/autoscale/actuator"
 )
@@ -75,8 +76,30 @@ func (o *orphans) names() (list []string) {
 	return list
 }
 
-// orphanWarnings say what runs and is looked after by nobody.
-func (n *Node) orphanWarnings() (list []string) {
+// orphansFor is how long what was found is told again: finding it reads directories, and
+// status asks often.
+const orphansFor = 2 * time.Second
+
+// orphanTold is what orphanWarnings said.
+type orphanTold struct {
+	at   time.Time
+	of   *Config
+	list []string
+}
+
+// orphanWarnings say what runs and is looked after by nobody, as of the last two seconds.
+func (n *Node) orphanWarnings() []string {
+	now := n.now()
+	if t := n.orphansTold.Load(); t != nil && t.of == now && time.Since(t.at) < orphansFor {
+		return t.list
+	}
+	t := &orphanTold{at: time.Now(), of: now, list: n.findOrphans()}
+	n.orphansTold.Store(t)
+	return t.list
+}
+
+// findOrphans is orphanWarnings as of now.
+func (n *Node) findOrphans() (list []string) {
 	for _, o := range n.orphaned() {
 		why, mend := "is not in the configuration any more", "put the pool back"
 		if !o.gone {

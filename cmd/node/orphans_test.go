@@ -4,8 +4,11 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/rs/zerolog"
 
@@ -75,6 +78,23 @@ func TestProcessesOfAPoolThatIsGoneAreNamed(t *testing.T) {
 	reload(chat, code)
 	warned("")
 
+	// Status reads the records now and then only; what a reload changes is seen at once.
+	reload(chat)
+	warned(name)
+	away := filepath.Join(t.TempDir(), "away")
+	if err := os.Rename(n.processDir(&code), away); err != nil {
+		t.Fatal(err)
+	}
+	n.orphansTold.Load().at = time.Now().Add(time.Hour) // it is fresh for long
+	warned(name)
+	n.orphansTold.Load().at = time.Now().Add(-orphansFor)
+	warned("")
+	if err := os.Rename(away, n.processDir(&code)); err != nil {
+		t.Fatal(err)
+	}
+	reload(chat, code)
+	warned("")
+
 	// After a restart without the pool, or with another actuator, the records tell.
 	n.Close()
 	code.Scale = ScaleConfig{Max: 2}
@@ -85,5 +105,6 @@ func TestProcessesOfAPoolThatIsGoneAreNamed(t *testing.T) {
 	if err := p.StopAll(t.Context(), 0); err != nil {
 		t.Fatal(err)
 	}
+	n.orphansTold.Store(nil)
 	warned("")
 }

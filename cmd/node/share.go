@@ -31,8 +31,9 @@ func (n *Node) newGossip(members net.Listener, keys [][]byte, meshAddr string) e
 	}
 	n.gossip, err = gossip.New(gossip.Config{
 		Self: n.id, Name: n.cfg.Node.Name, Cluster: n.cfg.Cluster.Name, Scheme: scheme, Secret: keys,
-		Join: n.cfg.Cluster.Join, More: n.moreToJoin(), MeshAddr: meshAddr, APIAddr: n.apiAddr(),
-		Packets: packets, Listener: members, Advertise: n.clusterAddr,
+		Join: n.cfg.Cluster.Join, More: n.moreToJoin(), MeshAddr: meshAddr, APIAddr: advertisedAddr(n.apiListener, n.cfg.Listen.API),
+		AdminAddr: advertisedAddr(n.adminListener, n.cfg.Listen.Admin),
+		Packets:   packets, Listener: members, Advertise: n.clusterAddr,
 		Dial:    func(ctx context.Context, addr string) (net.Conn, error) { return n.deps.Dial(ctx, "tcp", addr) },
 		Resolve: n.deps.Resolve, Lessons: lessons,
 		Log: n.log, Registerer: n.reg,
@@ -47,11 +48,12 @@ func (n *Node) newGossip(members net.Listener, keys [][]byte, meshAddr string) e
 // scheme names the prefix hashing; routers of another can't share sketches.
 var scheme = strconv.Itoa(int(prefix.SchemeVersion))
 
-// apiAddr is the client API's host:port, its host empty where it listens on all.
-func (n *Node) apiAddr() string {
-	host, port, err := net.SplitHostPort(n.apiListener.Addr().String())
+// advertisedAddr is a listener's host:port as others are told it, the host empty where
+// it listens on all.
+func advertisedAddr(ln net.Listener, configured string) string {
+	host, port, err := net.SplitHostPort(ln.Addr().String())
 	if err != nil {
-		return n.cfg.Listen.API
+		return configured
 	}
 	if ip := net.ParseIP(host); ip != nil && ip.IsUnspecified() {
 		host = ""
@@ -129,7 +131,7 @@ func (n *Node) Members() []console.Member {
 		}
 		row := console.Member{
 			ID: string(m.ID), Name: m.Name, State: string(m.State), Self: m.Self,
-			Leader: m.ID == raft.Leader, Voter: voters[m.ID], API: m.APIAddr, Cluster: m.Addr,
+			Leader: m.ID == raft.Leader, Voter: voters[m.ID], API: m.APIAddr, Admin: m.Admin, Cluster: m.Addr,
 			Boot: m.Boot.String(), Mesh: "down", HeardMS: age(m.Heard, now), DelayMS: -1, Degraded: m.Degraded, Trouble: trouble(&m, refused[m.ID], secrets),
 		}
 		switch {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"net/url"
+	"slices"
 	"time"
 
 	"github.com/hearsay-llm/hearsay/autoscale/actuator"
@@ -138,8 +139,9 @@ func (n *Node) newWebhook(p *PoolConfig) (*actuator.Webhook, error) {
 }
 
 // webhookReplica makes the URL of a receiver's instance what routers use, or says why it
-// may not be used. Replicas that are other pools' are left to them: a committed one
-// would take the place of one that a file lists.
+// may not be used. Replicas that are other pools', or that the pool's own configuration
+// lists, are left as they are: a committed one would take the place of one that a file
+// lists, and go with its instance.
 func (n *Node) webhookReplica(pool, raw string) (string, error) {
 	u, err := NormalURL(raw)
 	if err == nil {
@@ -148,8 +150,20 @@ func (n *Node) webhookReplica(pool, raw string) (string, error) {
 	if err != nil {
 		return u, err
 	}
+	if n.static(pool, u) {
+		return u, fmt.Errorf("%s is a replica that the configuration of pool %s lists: start the instance at another address, or take it out of replicas", u, pool)
+	}
 	if other := n.ofOthers(pool)[state.Authority(u)]; other != "" {
 		return u, fmt.Errorf("%s is a replica of pool %s already: start the instance at another address, or take it out of that pool", u, other)
 	}
 	return u, nil
+}
+
+// static reports whether the configuration lists a replica of a pool at a URL's address.
+func (n *Node) static(pool, u string) bool {
+	p := n.now().pool(pool)
+	return p != nil && slices.ContainsFunc(p.Replicas, func(r ReplicaConfig) bool {
+		at, err := NormalURL(r.URL)
+		return err == nil && state.Authority(at) == state.Authority(u)
+	})
 }

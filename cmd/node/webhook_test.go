@@ -96,6 +96,8 @@ func TestWebhookMayNotTakeOthersReplicas(t *testing.T) {
 	f("http://10.0.0.5:8000", "")
 	f("http://10.0.0.2:8000/", "http://10.0.0.2:8000 is a replica of pool code already: start the instance at another address")
 	f("https://10.0.0.2:8000", "pool code")
+	f("http://10.0.0.1:8000/", "http://10.0.0.1:8000 is a replica that the configuration of pool chat lists")
+	f("https://10.0.0.1:8000", "that the configuration of pool chat lists")
 	f("http://10.0.0.3:8000", "pool code")
 	f("http://192.168.0.1:8000", "discover.allow of pool chat")
 	f("10.0.0.5", "is not a URL such as")

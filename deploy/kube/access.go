@@ -85,6 +85,14 @@ func New(cfg Config) (a *Access, err error) {
 // Namespace is the one that the access names, where a caller has none; it may be empty.
 func (a *Access) Namespace() string { return a.namespace }
 
+// Check reads the files of certificates and tokens, and says what is wrong with one. It
+// calls nobody.
+func (a *Access) Check() error {
+	_, terr := a.token.read()
+	_, cerr := a.current()
+	return errors.Join(terr, cerr)
+}
+
 // inCluster is the access of a Pod, by the environment and its service account.
 func inCluster(getenv func(string) string, dir string) (*Access, error) {
 	host, port := getenv("KUBERNETES_SERVICE_HOST"), getenv("KUBERNETES_SERVICE_PORT")

@@ -36,7 +36,8 @@ type fake struct {
 	queue    Queue
 	refused  map[string]int64
 
-	refusals []Refusal
+	refusals   []Refusal
+	leaderless bool
 }
 
 func newFake() *fake {
@@ -54,7 +55,11 @@ func (f *fake) Info() Info {
 	if f.voters != nil {
 		voters = f.voters
 	}
-	return Info{ID: "r1", Name: "one", Raft: Raft{Leader: "r1", Voters: voters}, Uptime: time.Minute}
+	info := Info{ID: "r1", Name: "one", Raft: Raft{ClusterID: "c", Leader: "r1", Voters: voters}, Uptime: time.Minute}
+	if f.leaderless {
+		info.Raft.Leader = ""
+	}
+	return info
 }
 func (f *fake) Ready() (bool, []string) { return true, nil }
 func (f *fake) Members() []Member {
@@ -381,9 +386,23 @@ func TestStatusNamesVotersThatLeft(t *testing.T) {
 			t.Errorf("no %q in %s", want, warn)
 		}
 	}
-	if strings.Contains(warn, "voter two") || strings.Contains(warn, "voter one") {
+	if strings.Contains(warn, "voter two") || strings.Contains(warn, "voter one") || strings.Contains(warn, "no leader") {
 		t.Errorf("%s", warn)
 	}
+	n.leaderless = true // then voters can't be removed
+	st = Status{}
+	if _, body := do(t, "GET", url+"/admin/v1/status", ""); json.Unmarshal([]byte(body), &st) != nil {
+		t.Fatal(body)
+	}
+	for _, warn := range st.Warn {
+		if strings.Contains(warn, "member remove") {
+			t.Errorf("without a leader: %s", warn)
+		}
+	}
+	if warn := strings.Join(st.Warn, "\n"); !strings.Contains(warn, "voter three has left, and there is no leader: start it again") || !strings.Contains(warn, "A quorum that is lost for good") {
+		t.Errorf("without a leader: %s", warn)
+	}
+	n.leaderless = false
 	if status, out := do(t, "POST", url+"/admin/v1/members/nine/remove", ""); status != 404 || !strings.Contains(out, "by its id: give that") {
 		t.Errorf("removing an unmet one by name: status %d: %s", status, out)
 	}
@@ -431,5 +450,26 @@ func TestWithoutReplicasNoReadingIsOld(t *testing.T) {
 	}
 	if len(st.Pools) == 0 || st.Figures.ReadingAgeMS >= 0 {
 		t.Errorf("%d pools, oldest reading %v ms", len(st.Pools), st.Figures.ReadingAgeMS)
+	}
+}
+
+// A dry run's decision is done on paper only, and says so.
+func TestDecisionsOfADryRun(t *testing.T) {
+	n := newFake()
+	facts := state.NewFacts()
+	facts.Index = 1
+	facts.Decisions = []state.Decision{
+		{ID: "paper", Pool: "chat", Outcome: state.OutcomeDone, Detail: state.DryRunDetail},
+		{ID: "real", Pool: "chat", Outcome: state.OutcomeDone, Detail: "4 replicas"},
+	}
+	n.store.SetFacts(facts)
+	var list []Decision
+	if _, body := do(t, "GET", start(t, n, "")+"/admin/v1/decisions", ""); json.Unmarshal([]byte(body), &list) != nil || len(list) != 2 {
+		t.Fatal(body)
+	}
+	for _, d := range list {
+		if d.Outcome != "done" || d.DryRun != (d.ID == "paper") {
+			t.Errorf("%+v", d)
+		}
 	}
 }

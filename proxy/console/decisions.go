@@ -61,7 +61,7 @@ func (s *Server) decided() (rows []Decision) {
 		row := Decision{
 			ID: d.ID, At: d.At, Pool: d.Pool, Role: string(d.Role), From: d.From, To: d.To,
 			Reason: d.Reason, By: d.By, ByName: known.of(d.By), Outcome: string(d.Outcome), Detail: d.Detail,
-			Evidence: d.Evidence, Index: d.Index, Epoch: d.Epoch,
+			DryRun: d.Outcome == state.OutcomeDone && d.Detail == state.DryRunDetail, Evidence: d.Evidence, Index: d.Index, Epoch: d.Epoch,
 		}
 		if d.Open() {
 			row.Detail = s.node.Hindrance(state.TargetKey{Pool: d.Pool, Role: d.Role})

@@ -37,15 +37,16 @@ func (s *Server) status(w http.ResponseWriter, _ *http.Request) {
 	if !slices.ContainsFunc(out.Pools, func(p Pool) bool { return p.Replicas > 0 }) {
 		out.Figures.ReadingAgeMS = -1
 	}
-	out.Warn = append(out.Warn, awayVoters(info.Raft.Voters, members, known)...)
+	out.Warn = append(out.Warn, awayVoters(&info.Raft, members, known)...)
 	out.Warn = append(out.Warn, info.Warnings...)
 	switch {
+	case info.Raft.Forming:
 	case info.Raft.ClusterID == "":
 		out.Warn = append(out.Warn, "the cluster is not founded yet: requests are served, edits get 503")
 	case len(info.Raft.Voters) == 1 && out.Alive > 1:
 		out.Warn = append(out.Warn, "one voter: while it is away edits get 503 (requests flow); three routers make three voters")
 	}
-	if info.Raft.Leader == "" && info.Raft.ClusterID != "" {
+	if info.Raft.Leader == "" && info.Raft.ClusterID != "" && !info.Raft.Forming {
 		out.Warn = append(out.Warn, "no leader: requests flow, targets are frozen, writes get 503; if it lasts see docs/operate.md, section Without a leader")
 	}
 	out.Warn = append(out.Warn, s.belowTarget()...)
@@ -69,9 +70,9 @@ func (s *Server) status(w http.ResponseWriter, _ *http.Request) {
 
 // awayVoters warns of voters that were stopped in order, or that this router has not
 // met: unlike dead ones they are missed by nobody else, but the next loss of a voter
-// may be the one that stops edits.
-func awayVoters(voters []string, members []Member, known names) (list []string) {
-	for _, id := range voters {
+// may be the one that stops edits. Without a leader voters can't be removed.
+func awayVoters(raft *Raft, members []Member, known names) (list []string) {
+	for _, id := range raft.Voters {
 		how := "has left"
 		switch i := slices.IndexFunc(members, func(m Member) bool { return m.ID == id }); {
 		case i < 0:
@@ -80,6 +81,10 @@ func awayVoters(voters []string, members []Member, known names) (list []string) 
 			continue
 		}
 		name := known.of(id)
+		if raft.Leader == "" {
+			list = append(list, fmt.Sprintf("voter %s %s, and there is no leader: start it again; if too few voters can be started, see docs/operate.md, section A quorum that is lost for good", name, how))
+			continue
+		}
 		list = append(list, fmt.Sprintf("voter %s %s: until another router takes its place, fewer losses are borne. Start it again, or: hearsay member remove %s", name, how, name))
 	}
 	return list

@@ -32,6 +32,7 @@ type Raft struct {
 	Facts      uint64   `json:"facts_index"`
 	Voters     []string `json:"voters"` // empty on a learner
 	VoterNames []string `json:"voter_names"`
+	Forming    bool     `json:"forming,omitempty"` // it was started alone a moment ago, and is making itself the leader
 	Removed    bool     `json:"removed,omitempty"` // of a learner: it was a voter, and its vote was given up while it was away
 }
 
@@ -77,6 +78,7 @@ type Member struct {
 	Voter    bool        `json:"voter"`
 	Raft     string      `json:"raft"` // leader | voter | learner; empty: this router, a learner, can't know, or it is of another cluster
 	API      string      `json:"api"`
+	Admin    string      `json:"admin"` // of a loopback address: on its own host; empty: of a release that does not tell
 	Cluster  string      `json:"cluster"`
 	Boot     string      `json:"boot"`
 	Mesh     string      `json:"mesh"` // up | down | - for this router
@@ -246,7 +248,8 @@ type Decision struct {
 	Reason   string             `json:"reason"`
 	By       string             `json:"by"` // a router's id, or operator
 	ByName   string             `json:"by_name"`
-	Outcome  string             `json:"outcome"`
+	Outcome  string             `json:"outcome"`           // done | failed | superseded | refused; empty: under way
+	DryRun   bool               `json:"dry_run,omitempty"` // done is: recorded, nothing was started or stopped
 	Detail   string             `json:"detail,omitempty"`
 	Victims  []string           `json:"victims,omitempty"`
 	Evidence map[string]float64 `json:"evidence,omitempty"`

@@ -314,13 +314,17 @@ type Meta struct {
 	MeshAddr   string // host:port; an empty or unspecified host is the member's own
 	APIAddr    string // likewise
 	Name       string // for people
+	AdminAddr  string // like APIAddr; empty: not told, as by earlier releases
 }
 
 // MaxMeta bounds the encoded Meta in bytes.
 const MaxMeta = 512
 
+// maxAdminAddr has room for an IPv6 address and a port.
+const maxAdminAddr = 48
+
 // AppendMeta appends the message. Over-long names are cut, so that it never
-// exceeds MaxMeta.
+// exceeds MaxMeta. An admin address that is too long is left out: half of one is none.
 func AppendMeta(dst []byte, m *Meta) []byte {
 	cut := func(s string, n int) string { return s[:min(len(s), n)] }
 	e := encoder{b: dst}
@@ -331,6 +335,9 @@ func AppendMeta(dst []byte, m *Meta) []byte {
 	e.str(cut(m.MeshAddr, 128))
 	e.str(cut(m.APIAddr, 128))
 	e.str(cut(m.Name, 128))
+	if n := len(m.AdminAddr); n > 0 && n <= maxAdminAddr {
+		e.str(m.AdminAddr)
+	}
 	return e.b
 }
 
@@ -340,5 +347,8 @@ func (d *Decoder) Meta(b []byte) (m Meta, err error) {
 	m.Boot = state.BootID(r.fixed())
 	m.MinVersion, m.Version = r.uint(), r.uint()
 	m.Scheme, m.MeshAddr, m.APIAddr, m.Name = r.str(), r.str(), r.str(), r.str()
+	if r.more() {
+		m.AdminAddr = r.str()
+	}
 	return m, r.err
 }

@@ -53,6 +53,12 @@ func golden() []struct {
 	later := beacon
 	later.Version, later.Same = 2, true
 	meta := Meta{Boot: 1, MinVersion: 1, Version: 1, Scheme: "1", MeshAddr: ":7947", APIAddr: ":8080", Name: "n"}
+	administered := meta
+	administered.AdminAddr = ":8081"
+	readMeta := func(d *Decoder, b []byte) ([]byte, error) {
+		m, err := d.Meta(b)
+		return AppendMeta(nil, &m), err
+	}
 	readOps := func(d *Decoder, b []byte) ([]byte, error) {
 		m, err := d.Ops(b)
 		var batch OpBatch
@@ -124,6 +130,7 @@ func golden() []struct {
 			m, err := d.Loads(&in, b)
 			return out.AppendLoads(nil, m), err
 		}},
+		{"meta 2 with an admin address", AppendMeta(nil, &administered), readMeta},
 		{"stream_ops 2", onStream.AppendOn(nil, 40, 41), func(d *Decoder, b []byte) ([]byte, error) {
 			var in, out Table
 			m, err := d.OpsOn(&in, b)

@@ -203,7 +203,7 @@ func TestEveryMessageComesBackAsItWas(t *testing.T) {
 		same(t, p, rep, err)
 		at, err := d.Ping(AppendPing(nil, beacon.Sent))
 		same(t, at, beacon.Sent, err)
-		meta := Meta{Boot: beacon.Boot, MinVersion: 1, Version: 2, Scheme: "1", MeshAddr: "10.0.0.1:1", APIAddr: ":2", Name: genID(t, "name")}
+		meta := Meta{Boot: beacon.Boot, MinVersion: 1, Version: 2, Scheme: "1", MeshAddr: "10.0.0.1:1", APIAddr: ":2", Name: genID(t, "name"), AdminAddr: rapid.SampledFrom([]string{"", ":3"}).Draw(t, "admin")}
 		mt, err := d.Meta(AppendMeta(nil, &meta))
 		same(t, mt, meta, err)
 		why, err := d.Refuse(AppendRefuse(nil, "scheme"))
@@ -313,7 +313,7 @@ func TestMetaFitsItsBound(t *testing.T) {
 	long := func(c string) string { return strings.Repeat(c, 1000) }
 	m := Meta{
 		Boot: 1 << 63, MinVersion: 1 << 63, Version: 1 << 63,
-		Scheme: long("a"), MeshAddr: long("b"), APIAddr: long("c"), Name: long("d"),
+		Scheme: long("a"), MeshAddr: long("b"), APIAddr: long("c"), Name: long("d"), AdminAddr: long("e")[:maxAdminAddr],
 	}
 	if n := len(AppendMeta(nil, &m)); n > MaxMeta {
 		t.Errorf("%d bytes", n)
