@@ -35,7 +35,7 @@ func TestLookAtARouter(t *testing.T) {
 		}
 	}
 	call(t, "status", "-o", "wide").wants(t, 0, "ids      router "+st.Router.ID)
-	if rows := call(t, "members", "-o", "wide").table(t, "NAME", "STATE", "RAFT", "API", "CLUSTER", "MESH", "HEARD", "DELAY", "IN FLIGHT", "FACTS", "NOTE", "ID", "BOOT", "CONFIG"); rows[0][11] != st.Router.ID {
+	if rows := call(t, "members", "-o", "wide").table(t, "NAME", "STATE", "RAFT", "API", "ADMIN", "CLUSTER", "MESH", "HEARD", "DELAY", "IN FLIGHT", "FACTS", "NOTE", "ID", "BOOT", "CONFIG"); rows[0][12] != st.Router.ID {
 		t.Errorf("members %q", rows)
 	}
 	if rows := call(t, "replicas", "-o", "wide").table(t, "REPLICA", "POOL", "ENGINE", "STATE", "IN FLIGHT", "OWN", "FOREIGN", "QUEUED TOK", "RUNNING", "WAITING", "KV", "CAPACITY",
@@ -51,8 +51,8 @@ func TestLookAtARouter(t *testing.T) {
 		t.Errorf("status %+v", st)
 	}
 
-	rows = call(t, "members").table(t, "NAME", "STATE", "RAFT", "API", "CLUSTER", "MESH", "HEARD", "DELAY", "IN FLIGHT", "FACTS", "NOTE")
-	if len(rows) != 1 || rows[0][0] != "rig" || rows[0][1] != "alive" || rows[0][2] != "leader" || rows[0][6] != "self" {
+	rows = call(t, "members").table(t, "NAME", "STATE", "RAFT", "API", "ADMIN", "CLUSTER", "MESH", "HEARD", "DELAY", "IN FLIGHT", "FACTS", "NOTE")
+	if len(rows) != 1 || rows[0][0] != "rig" || rows[0][1] != "alive" || rows[0][2] != "leader" || rows[0][7] != "self" {
 		t.Errorf("members %q", rows)
 	}
 	if m := isJSON[[]console.Member](t, call(t, "members", "-o", "json")); len(m) != 1 || !m[0].Self {
