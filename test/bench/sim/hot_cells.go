@@ -21,17 +21,17 @@ func policyOf(c *Config, name string) {
 
 // llmdRates are offered, in requests per second.
 func llmdRates(pick picked) []float64 {
-	return [][]float64{{10}, {5, 10, 15, 20, 30, 45, 60}, {3, 5, 10, 15, 20, 25, 30, 35, 40, 45, 50, 55, 60}}[pick(0, 1, 2)]
+	return [][]float64{{10}, {3, 10, 20, 30, 40, 50, 60}, {3, 5, 10, 15, 20, 25, 30, 35, 40, 45, 50, 55, 60}}[pick(0, 1, 2)]
 }
 
 // llmdCells are the shape of llm-d's benchmark, for every policy.
 func llmdCells(add adder, pick picked) {
 	for _, work := range []string{"llmd-new", "llmd"} {
 		for _, rate := range llmdRates(pick) {
-			size := max(100, int(rate)*pick(5, 20, 40))
+			size := max(100, int(rate)*pick(5, 40, 40))
 			for _, p := range routing.Policies() {
 				for _, n := range []int{1, 4} {
-					if n == 1 && p != routing.TTFT && pick(0, 0, 1) == 0 {
+					if n == 1 && p != routing.TTFT && pick(0, 1, 1) == 0 {
 						continue
 					}
 					kind := "fresh"
