@@ -11,11 +11,17 @@ import (
 // sticky is prefix_hash without its bound: a prefix has one replica, whatever the load.
 const sticky = "sticky"
 
+// shortest joins the shortest queue, as the engines know it, whatever caches hold.
+const shortest = "shortest"
+
 // policyOf sets what a policy's name means here.
 func policyOf(c *Config, name string) {
 	c.Policy = name
 	if name == sticky {
 		c.Policy, c.Pick.HashBound = routing.PrefixHash, math.MaxFloat64
+	}
+	if name == shortest {
+		c.Policy, c.Shortest = routing.LeastOutstanding, true
 	}
 }
 
@@ -59,7 +65,7 @@ func hotCells(add adder, pick picked) {
 		{"k07", "universal", 16, []float64{20, 40, 80, 120, 160}},
 	} {
 		for _, rate := range x.rates[:pick(2, 5, 5)] {
-			for _, p := range []string{routing.TTFT, routing.PrefixHash, routing.Hybrid, routing.CacheAware, routing.LeastOutstanding, sticky} {
+			for _, p := range []string{routing.TTFT, routing.PrefixHash, routing.Hybrid, routing.CacheAware, routing.LeastOutstanding, routing.PowerOfTwo, sticky, shortest} {
 				c := Cell{
 					Group: x.group, Name: fmt.Sprintf("%g/s, %s", rate, p), Work: x.work, Size: max(200, int(rate)*pick(20, 40, 100)), Seeds: pick(1, 3, 3),
 					Config: Config{Routers: 4, Replicas: x.replicas, Rate: rate, Loads: true},
