@@ -184,6 +184,7 @@ func far(a, b, prompt int) bool { return 10*max(a-b, b-a) > prompt }
 func (j *Job) Release() {
 	j.End(&Result{Outcome: OutcomeAborted})
 	j.EndPrefill(&Result{Outcome: OutcomeAborted})
+	j.over()
 	c := j.core
 	j.legs, j.queue, j.lack = nil, nil, nil
 	j.core, j.pool, j.ratio, j.req, j.now = nil, nil, nil, routing.Request{}, attempt{}

@@ -269,7 +269,7 @@ func (c *Core) Admit(a *Ask) (*Job, error) {
 	j.req = routing.Request{
 		Marks: j.marks, Tokens: j.tokens,
 		PromptTokens: j.ratio.Tokens(j.total), MaxTokens: a.Request.MaxTokens,
-		Adapter: adapter, Session: a.Session, Tenant: a.Tenant, Role: state.RoleBoth, Only: a.Only,
+		Adapter: adapter, Session: a.Session, Tenant: a.Tenant, Band: a.Band, Role: state.RoleBoth, Only: a.Only,
 	}
 	return j, nil
 }

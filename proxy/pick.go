@@ -49,6 +49,7 @@ func (j *Job) next(anyway bool) (*state.ReplicaView, error) {
 		a.placement = c.index.Place(r.ID, j.marks, j.tokens, now)
 	}
 	j.now = a
+	j.runs(now)
 
 	j.pick = Pick{
 		RequestID: j.id, At: time.Now(), Pool: j.pool.Spec.Name, Model: j.model, Attempt: j.Attempts(),

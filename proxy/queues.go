@@ -95,9 +95,11 @@ func (q *queues) each(f func(*poolQueue)) (any bool) {
 type claim struct {
 	band   state.Band
 	weight float64
-	bytes  int64         // of its body
-	most   time.Duration // that it waits at most, 0: as its pool has it
-	light  bool          // it is nothing that an engine computes for long: it never waits
+	bytes  int64          // of its body
+	most   time.Duration  // that it waits at most, 0: as its pool has it
+	light  bool           // it is nothing that an engine computes for long: it never waits
+	held   *state.Counter // where it counts as one that its band has; nil: nowhere
+	runs   bool           // it was sent to a replica
 }
 
 // enlist notes what a job's place in the queue will depend on.
@@ -108,7 +110,32 @@ func (j *Job) enlist(a *Ask) {
 	switch a.Request.Endpoint {
 	case api.Count, api.Stored:
 		j.claim.light = true
+		return
 	}
+	j.claim.held = j.pool.Counter
+	j.claim.held.Asks(a.Band, 1, j.core.now())
+}
+
+// runs counts the job among those of its band that were sent to a replica.
+func (j *Job) runs(now time.Time) {
+	if c := &j.claim; c.held != nil && !c.runs {
+		c.runs = true
+		c.held.Runs(c.band, 1, now)
+	}
+}
+
+// over takes the job off what its band has.
+func (j *Job) over() {
+	c := &j.claim
+	if c.held == nil {
+		return
+	}
+	now := j.core.now()
+	c.held.Asks(c.band, -1, now)
+	if c.runs {
+		c.held.Runs(c.band, -1, now)
+	}
+	c.held, c.runs = nil, false
 }
 
 // Reasons for which a queue refuses a request, as metrics have them.
@@ -309,7 +336,9 @@ func offer(e *queue.Entry) (v queue.Verdict) {
 		}
 	}()
 	j.queued = max(1, time.Since(p.since))
+	j.req.Due = e.Due()
 	r, err := j.next(false)
+	j.req.Due = false
 	switch {
 	case err == nil:
 		p.replica = r
@@ -380,7 +409,7 @@ func (c *Core) hasRoom(name string, j *Job) bool {
 	if pool == nil || c.queues.of(name, c.metrics).Len() > 0 {
 		return false
 	}
-	req := routing.Request{Pool: pool, PromptTokens: j.req.PromptTokens, MaxTokens: j.req.MaxTokens, Role: state.RoleBoth, DryRun: true}
+	req := routing.Request{Pool: pool, PromptTokens: j.req.PromptTokens, MaxTokens: j.req.MaxTokens, Role: state.RoleBoth, Band: j.band, DryRun: true}
 	if pool.Split {
 		req.Role = state.RoleDecode
 	}

@@ -59,7 +59,7 @@ func share(rigs []*rig) (stop func()) {
 func rowsOf(g *rig, i int, seq uint64) state.Rows {
 	return state.Rows{
 		Router: g.store.Self(), Boot: state.BootID(i + 10), Seq: seq, Full: true,
-		Rows: g.store.OwnRows(nil), Backlogs: g.store.OwnBacklogs(nil),
+		Rows: g.store.OwnRows(nil), Backlogs: g.store.OwnBacklogs(nil), Traffic: g.store.OwnTraffic(nil),
 	}
 }
 

@@ -21,6 +21,7 @@ const (
 	ExcludedUnreachable = "unreachable" // readers agree that it can't be reached, and nothing it served says otherwise
 	ExcludedWrongModel  = "wrong_model" // does not serve the pool's model, and would answer 404
 	ExcludedSaturated   = "saturated"   // its queue is too long, it has all requests it may have, or its KV is full
+	ExcludedReserved    = "reserved"    // its free places are left to higher bands
 	ExcludedITL         = "itl"         // one more stream would break the pool's ITL objective
 	ExcludedWarming     = "warming"     // its cache is empty and is being filled
 )
@@ -28,7 +29,7 @@ const (
 // exclusions is every reason in the order of precedence.
 var exclusions = [...]string{
 	ExcludedRole, ExcludedTried, ExcludedPinned, ExcludedDraining, ExcludedEjected, ExcludedTrial,
-	ExcludedAdapter, ExcludedLoading, ExcludedUnreachable, ExcludedWrongModel, ExcludedSaturated, ExcludedITL, ExcludedWarming,
+	ExcludedAdapter, ExcludedLoading, ExcludedUnreachable, ExcludedWrongModel, ExcludedSaturated, ExcludedReserved, ExcludedITL, ExcludedWarming,
 }
 
 // Exclusions lists the closed set of reasons for which a replica can't be picked.

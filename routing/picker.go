@@ -181,7 +181,7 @@ func (c *Choice) begin(req *Request, now time.Time) {
 	c.slots = resize(c.slots, n)
 	c.standing = resize(c.standing, n)
 	c.order = c.order[:0]
-	c.demandOf = demandOf{}
+	c.demandOf, c.places = demandOf{}, places{}
 	for i := range n {
 		r := req.Pool.Replicas[i]
 		c.Candidates[i] = Candidate{Replica: r}
@@ -207,6 +207,7 @@ func (p *Picker) filter(c *Choice, req *Request, v *state.View, now time.Time) {
 		cand.Excluded = p.exclude(req, cand.Replica, w, panicking, listed, now)
 		p.survey(c, i, &req.Pool.Spec, w, now)
 	}
+	c.places.look(c, req, v, now)
 	full := false
 	longest := longestQueue(&req.Pool.Spec)
 	for i := range c.Candidates {
@@ -217,6 +218,9 @@ func (p *Picker) filter(c *Choice, req *Request, v *state.View, now time.Time) {
 			cand.Excluded = ExcludedSaturated
 			full = true
 		}
+	}
+	if c.places.leave(c) {
+		full = true
 	}
 	if full {
 		if c.reorder(); len(c.order) == 0 {

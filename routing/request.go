@@ -20,6 +20,7 @@ type Request struct {
 	Adapter string // LoRA adapter, "" for the base model
 	Session string // affinity key for the session policy, "" for none
 	Tenant  string
+	Band    state.Band // its priority: some places may be left to higher ones
 
 	// Exclude names replicas that must not be picked: those already tried.
 	Exclude []state.ReplicaID
@@ -35,6 +36,8 @@ type Request struct {
 	// Anyway says that the request goes to a saturated replica where no other one is
 	// left, as one does that has waited before.
 	Anyway bool
+	// Due says that it is its band's turn, whatever is left to higher ones.
+	Due bool
 	// DryRun says that nothing will be sent: the pick uses up no trial request
 	// and no turn.
 	DryRun bool
@@ -126,6 +129,7 @@ type Choice struct {
 	order    []int32 // eligible candidates
 	viewAge  time.Duration
 	demandOf demandOf
+	places   places
 }
 
 // Held is the most tokens of the prompt that one replica of the pool is expected to

@@ -27,7 +27,7 @@ func (p *Picker) saturated(c *Choice, i int, req *Request, v *state.View, longes
 		return false
 	}
 	mine := limit
-	if len(v.Routers) > 0 {
+	if len(v.Routers) > 0 && !c.places.kept {
 		mine = c.share(req.Pool, r, v, limit, now)
 	}
 	// Whoever asks to go anyway is not held to a limit.
@@ -60,7 +60,7 @@ func (c *Choice) drained(req *Request) (least time.Duration, ok bool) {
 	best := 0.0
 	for i := range c.Candidates {
 		k := &c.Candidates[i]
-		if k.Excluded != ExcludedSaturated {
+		if k.Excluded != ExcludedSaturated && k.Excluded != ExcludedReserved {
 			continue
 		}
 		t, par := &k.Terms, c.standing[i].par

@@ -113,7 +113,7 @@ func (s *Store) applyRows(m Rows) bool {
 		s.setRow(m.Router, r, row.Replica, rowLoad{row.Load.sane(), min(row.Failures, maxFailures)})
 	}
 	s.setBacklogs(r, m.Backlogs, m.Full)
-	r.setTraffic(m.Traffic)
+	r.setTraffic(m.Traffic, r.at)
 	return true
 }
 

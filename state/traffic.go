@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"sync/atomic"
+	"time"
 )
 
 // Traffic is what one router has been asked of a pool since it started, and how it
@@ -23,6 +24,12 @@ type Traffic struct {
 	// Streams counts those whose time between tokens is known; StreamsMet those within
 	// the pool's objective (slo.itl).
 	Streams, StreamsMet int64
+	// HighTime and NormalTime are what requests of these bands took, running and waiting,
+	// in milliseconds of each: over a time they tell how many there were at once.
+	HighTime, NormalTime int64
+
+	asked [Upper]float64 // at a time, lately, as far as this router was told
+	at    time.Time      // when it was told
 }
 
 // MaxTraffics bounds the pools of which one router tells its traffic.
@@ -30,8 +37,8 @@ const MaxTraffics = 1 << 12
 
 // Counts are the figures in the order in which they travel. Later ones are added at the
 // end.
-func (t *Traffic) Counts() [8]*int64 {
-	return [8]*int64{&t.Requests, &t.Uncached, &t.Answers, &t.Output, &t.Firsts, &t.FirstsMet, &t.Streams, &t.StreamsMet}
+func (t *Traffic) Counts() [10]*int64 {
+	return [10]*int64{&t.Requests, &t.Uncached, &t.Answers, &t.Output, &t.Firsts, &t.FirstsMet, &t.Streams, &t.StreamsMet, &t.HighTime, &t.NormalTime}
 }
 
 // Since is what was counted after an earlier word of the same boot. No count is
@@ -64,6 +71,8 @@ func (t Traffic) sane() Traffic {
 type Counter struct {
 	requests, uncached, answers, output    atomic.Int64
 	firsts, firstsMet, streams, streamsMet atomic.Int64
+
+	held holding
 }
 
 // Came counts a request, once, with the prompt tokens that have to be prefilled for it.
@@ -111,6 +120,7 @@ func (p *PoolView) OwnTraffic() Traffic {
 		t.Requests, t.Uncached = c.requests.Load(), c.uncached.Load()
 		t.Answers, t.Output = c.answers.Load(), c.output.Load()
 		t.Firsts, t.Streams = c.firsts.Load(), c.streams.Load()
+		t.held(c)
 	}
 	return t
 }
@@ -128,11 +138,15 @@ func (s *Store) OwnTraffic(dst []Traffic) []Traffic {
 
 // Traffic is what that router has told of a pool; ok is false if it has told nothing.
 func (r *RouterView) Traffic(pool string) (t Traffic, ok bool) {
-	i, ok := slices.BinarySearchFunc(r.traffic, pool, func(t Traffic, pool string) int { return strings.Compare(t.Pool, pool) })
+	return findTraffic(r.traffic, pool)
+}
+
+func findTraffic(list []Traffic, pool string) (Traffic, bool) {
+	i, ok := slices.BinarySearchFunc(list, pool, func(t Traffic, pool string) int { return strings.Compare(t.Pool, pool) })
 	if !ok {
 		return Traffic{Pool: pool}, false
 	}
-	return r.traffic[i], true
+	return list[i], true
 }
 
 // counter is the counter of a pool here, kept when the pool goes: should it come back
@@ -148,13 +162,14 @@ func (s *Store) counter(pool string) *Counter {
 
 // setTraffic puts what a router says of its traffic; a message without any says nothing
 // of it. The caller holds mu.
-func (r *routerRows) setTraffic(told []Traffic) {
+func (r *routerRows) setTraffic(told []Traffic, now time.Time) {
 	if len(told) == 0 {
 		return
 	}
 	next := make([]Traffic, 0, len(told)) // Views share the one there is
 	for _, t := range told[:min(len(told), MaxTraffics)] {
-		next = append(next, t.sane())
+		was, _ := findTraffic(r.traffic, t.Pool)
+		next = append(next, t.sane().averaged(was, now))
 	}
 	slices.SortStableFunc(next, func(a, b Traffic) int { return cmp.Compare(a.Pool, b.Pool) })
 	r.traffic = slices.CompactFunc(next, func(a, b Traffic) bool { return a.Pool == b.Pool })

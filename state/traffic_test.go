@@ -3,6 +3,7 @@ package state_test
 import (
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/hearsay-llm/hearsay/state"
 )
@@ -62,6 +63,7 @@ func TestOwnTraffic(t *testing.T) {
 	none.First(true)
 	none.Streamed(true)
 	none.Answered(1)
+	none.Asks(state.BandHigh, 1, time.Now())
 	later := want
 	later.Requests, later.Output = 7, 5
 	if d := later.Since(want); d.Requests != 5 || d.Output != 0 || d.Pool != "chat" {

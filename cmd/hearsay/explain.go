@@ -109,6 +109,7 @@ var excludedWords = map[string]string{
 	routing.ExcludedUnreachable: "does not answer",
 	routing.ExcludedWrongModel:  "does not serve the pool's model",
 	routing.ExcludedSaturated:   "has no room: at its cap, its queue too long or its KV cache full",
+	routing.ExcludedReserved:    "has room, which is left to higher priorities",
 	routing.ExcludedITL:         "one more stream would break slo.itl",
 }
 

@@ -126,22 +126,24 @@ func (q *Queue) charge(e *Entry) {
 }
 
 // next is the entry to be offered a replica, of none of the classes that are blocked;
-// nil: none. The caller holds mu.
-func (q *Queue) next(blocked []string) *Entry {
+// nil: none. Bands that are due come first where due says so. The caller holds mu.
+func (q *Queue) next(blocked []string, due bool) *Entry {
 	if len(blocked) > 0 && q.special == 0 && slices.Contains(blocked, "") {
 		return nil
 	}
 	look := maxLook
 	// A band that is due comes before those of a higher rank.
 	for i := range q.bands {
-		if b := &q.bands[i]; i > 0 && b.due > 0 {
+		if b := &q.bands[i]; due && i > 0 && b.due > 0 {
 			if e := b.next(blocked, &look); e != nil && b.due >= e.cost() {
+				e.due = true
 				return e
 			}
 		}
 	}
 	for i := range q.bands {
 		if e := q.bands[i].next(blocked, &look); e != nil {
+			e.due = false
 			return e
 		}
 	}

@@ -57,6 +57,7 @@ type Entry struct {
 
 	how    How
 	status status // guarded by Queue.mu
+	due    bool   // guarded by Queue.mu; offered since it is its band's turn
 	of     *tenant
 	links  [2]link // guarded by Queue.mu; in its tenant's and its band's list
 }
@@ -73,6 +74,10 @@ const (
 
 // How is how the entry left. Valid when Out is closed.
 func (e *Entry) How() How { return e.how }
+
+// Due says that the entry is offered a replica since its band has had less than MinShare:
+// what bands before it are to find free is not kept from it. Only for Pump's try.
+func (e *Entry) Due() bool { return e.due }
 
 type status uint8
 
@@ -232,14 +237,18 @@ func (q *Queue) Pump(most int, try func(*Entry) Verdict) (more bool) {
 // caller holds mu.
 func (q *Queue) round(most int, try func(*Entry) Verdict) int {
 	var room [maxBlocked]string
-	blocked := room[:0]
+	blocked, due := room[:0], true
 	for most > 0 && len(blocked) < maxBlocked {
-		e := q.next(blocked)
+		e := q.next(blocked, due)
 		if e == nil {
 			break
 		}
 		switch q.offer(e, try) {
 		case Blocked:
+			if e.due { // those before it may have places of their own
+				due = false
+				continue
+			}
 			blocked = append(blocked, e.Class)
 		case Placed:
 			q.charge(e)

@@ -399,3 +399,37 @@ func BenchmarkPushAndPlace(b *testing.B) {
 		})
 	}
 }
+
+// What is due says so while it is offered, and that it finds nothing holds up no band
+// before it, which may have places of its own.
+func TestDueHoldsUpNobody(t *testing.T) {
+	var q Queue
+	push := func(band state.Band, tokens int64) {
+		q.Push(&Entry{Band: band, Tokens: tokens, Value: fmt.Sprint(band)}, Bounds{})
+	}
+	push(state.BandLow, 100)
+	for range 3 {
+		push(state.BandHigh, 1000)
+	}
+	if got := values(take(&q, 1)); !slices.Equal(got, []any{"high"}) {
+		t.Fatalf("first %v", got)
+	}
+	// The low one is due now: a tenth of what was released.
+	var offered []string
+	try := func(e *Entry) Verdict {
+		offered = append(offered, fmt.Sprint(e.Value, e.Due()))
+		if e.Value == "low" {
+			return Blocked
+		}
+		return Placed
+	}
+	q.Pump(9, try)
+	if want := []string{"lowtrue", "highfalse", "highfalse", "lowfalse"}; !slices.Equal(offered, want) {
+		t.Errorf("offered %v, want %v", offered, want)
+	}
+	offered = nil
+	q.Pump(9, try)
+	if want := []string{"lowtrue", "lowfalse"}; !slices.Equal(offered, want) {
+		t.Errorf("alone, offered %v, want %v", offered, want)
+	}
+}

@@ -190,7 +190,7 @@ func TestTrafficIsAddedAtTheEnd(t *testing.T) {
 		t.Errorf("% x does not begin with % x", after, before)
 	}
 	var d Decoder
-	for name, counts := range map[string][]byte{"fewer": {5, 6}, "more": {5, 6, 0, 0, 0, 0, 0, 0, 9, 9}} {
+	for name, counts := range map[string][]byte{"fewer": {5, 6}, "more": {5, 6, 0, 0, 0, 0, 0, 0, 0, 0, 9, 9}} {
 		b := append(append([]byte(nil), before...), 1, byte(5+len(counts)), 4, 'c', 'h', 'a', 't')
 		got, err := d.Rows(append(b, counts...))
 		if err != nil || len(got.Traffic) != 1 || got.Traffic[0] != (state.Traffic{Pool: "chat", Requests: 5, Uncached: 6}) {

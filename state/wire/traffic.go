@@ -2,6 +2,10 @@ package wire
 
 import "github.com/hearsay-llm/hearsay/state"
 
+// alwaysCounted is how many counts travel whatever they are; those behind them are left
+// out where none is there any more.
+const alwaysCounted = 8
+
 // traffic is left out where nothing was asked: releases that know nothing of it end
 // before it, and those that read it find nothing there.
 func (e *encoder) traffic(list []state.Traffic) {
@@ -14,7 +18,12 @@ func (e *encoder) traffic(list []state.Traffic) {
 		t := &list[i]
 		e.item(func() {
 			e.bytes([]byte(t.Pool[:min(len(t.Pool), maxString)]))
-			for _, n := range t.Counts() {
+			list := t.Counts()
+			most := len(list)
+			for most > alwaysCounted && *list[most-1] == 0 {
+				most--
+			}
+			for _, n := range list[:most] {
 				e.count(*n)
 			}
 		})

@@ -46,8 +46,9 @@ type Config struct {
 	KeepDisk bool // routers save their sketch
 	Loads    bool // sample every replica's load, ten times a second
 
-	Late   int  // the last so many routers are not started at first
-	InTurn bool // requests go to the routers in turn instead of at random
+	Late     int  // the last so many routers are not started at first
+	Shortest bool // requests go where the fewest uncached tokens wait, by the engines' own truth
+	InTurn   bool // requests go to the routers in turn instead of at random
 }
 
 func (c *Config) setDefaults() {

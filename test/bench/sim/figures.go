@@ -32,6 +32,7 @@ type Figures struct {
 	InFlightSpread float64 `json:"in_flight_spread"`
 	Queue          float64 `json:"queue"` // uncached tokens
 	QueueSpread    float64 `json:"queue_spread"`
+	QueueNow       float64 `json:"queue_now"` // the longest queue of each sample, on average, over the mean
 
 	Rate      float64 `json:"rate_rps"`
 	Virtual   float64 `json:"virtual_s"`

@@ -11,27 +11,33 @@ import (
 // sticky is prefix_hash without its bound: a prefix has one replica, whatever the load.
 const sticky = "sticky"
 
+// shortest joins the shortest queue, as the engines know it, whatever caches hold.
+const shortest = "shortest"
+
 // policyOf sets what a policy's name means here.
 func policyOf(c *Config, name string) {
 	c.Policy = name
 	if name == sticky {
 		c.Policy, c.Pick.HashBound = routing.PrefixHash, math.MaxFloat64
 	}
+	if name == shortest {
+		c.Policy, c.Shortest = routing.LeastOutstanding, true
+	}
 }
 
 // llmdRates are offered, in requests per second.
 func llmdRates(pick picked) []float64 {
-	return [][]float64{{10}, {5, 10, 15, 20, 30, 45, 60}, {3, 5, 10, 15, 20, 25, 30, 35, 40, 45, 50, 55, 60}}[pick(0, 1, 2)]
+	return [][]float64{{10}, {3, 10, 20, 30, 40, 50, 60}, {3, 5, 10, 15, 20, 25, 30, 35, 40, 45, 50, 55, 60}}[pick(0, 1, 2)]
 }
 
 // llmdCells are the shape of llm-d's benchmark, for every policy.
 func llmdCells(add adder, pick picked) {
 	for _, work := range []string{"llmd-new", "llmd"} {
 		for _, rate := range llmdRates(pick) {
-			size := max(100, int(rate)*pick(5, 20, 40))
+			size := max(100, int(rate)*pick(5, 40, 40))
 			for _, p := range routing.Policies() {
 				for _, n := range []int{1, 4} {
-					if n == 1 && p != routing.TTFT && pick(0, 0, 1) == 0 {
+					if n == 1 && p != routing.TTFT && pick(0, 1, 1) == 0 {
 						continue
 					}
 					kind := "fresh"
@@ -59,7 +65,7 @@ func hotCells(add adder, pick picked) {
 		{"k07", "universal", 16, []float64{20, 40, 80, 120, 160}},
 	} {
 		for _, rate := range x.rates[:pick(2, 5, 5)] {
-			for _, p := range []string{routing.TTFT, routing.PrefixHash, routing.Hybrid, routing.CacheAware, routing.LeastOutstanding, sticky} {
+			for _, p := range []string{routing.TTFT, routing.PrefixHash, routing.Hybrid, routing.CacheAware, routing.LeastOutstanding, routing.PowerOfTwo, sticky, shortest} {
 				c := Cell{
 					Group: x.group, Name: fmt.Sprintf("%g/s, %s", rate, p), Work: x.work, Size: max(200, int(rate)*pick(20, 40, 100)), Seeds: pick(1, 3, 3),
 					Config: Config{Routers: 4, Replicas: x.replicas, Rate: rate, Loads: true},

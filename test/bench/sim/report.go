@@ -48,6 +48,7 @@ var (
 
 // hotColumns say how evenly replicas are loaded, and what it costs in hits.
 var hotColumns = []column{
+	{"longest queue now/mean", func(r *Result) float64 { return r.Figures.QueueNow }, two},
 	{"queue max/mean", func(r *Result) float64 { return r.Figures.QueueSpread }, two},
 	{"in flight max/mean", func(r *Result) float64 { return r.Figures.InFlightSpread }, two},
 	{"in flight", func(r *Result) float64 { return r.Figures.InFlight }, one},

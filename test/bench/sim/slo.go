@@ -51,6 +51,7 @@ func (c *Cluster) sloFigures(f *Figures) {
 type loads struct {
 	samples         int
 	inFlight, queue []float64 // by replica; queue in uncached tokens
+	longest         float64   // queue of each sample
 }
 
 // loadsEvery is how often loads are sampled.
@@ -67,11 +68,14 @@ func (c *Cluster) sampleLoads() (wait func()) {
 		time.Sleep(time.Until(due(c.work.Warmup)))
 		for end := due(len(c.work.Items) - 1); time.Now().Before(end); time.Sleep(loadsEvery) {
 			c.loads.samples++
+			longest := 0
 			for i, r := range c.Replicas {
 				l := r.Load()
 				c.loads.inFlight[i] += float64(l.Running + l.Waiting)
 				c.loads.queue[i] += float64(queued(l))
+				longest = max(longest, queued(l))
 			}
+			c.loads.longest += float64(longest)
 		}
 	}()
 	return func() { <-done }
@@ -88,6 +92,7 @@ func (c *Cluster) loadFigures(f *Figures) {
 	n := float64(c.loads.samples)
 	f.InFlight, f.InFlightSpread = evenness(c.loads.inFlight, n)
 	f.Queue, f.QueueSpread = evenness(c.loads.queue, n)
+	f.QueueNow = c.loads.longest / n / max(1e-9, f.Queue)
 }
 
 // evenness is the mean over replicas and samples, and the greatest replica's over it.

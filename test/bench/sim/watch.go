@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"math"
+	"math/rand/v2"
 	"strconv"
 	"sync"
 	"time"
@@ -76,6 +77,9 @@ func (p *picker) Pick(c *routing.Choice, req *routing.Request, v *state.View, no
 	if err := p.next.Pick(c, req, v, now); err != nil {
 		return err
 	}
+	if cl.cfg.Shortest && item >= 0 && !req.DryRun {
+		cl.shortest(c, item)
+	}
 	if cl.cfg.Trace && item >= 0 && !req.DryRun {
 		cl.Records[item].Seen = seenOf(c)
 	}
@@ -93,6 +97,28 @@ func (p *picker) Pick(c *routing.Choice, req *routing.Request, v *state.View, no
 		cl.Records[item].Truth = t
 	}
 	return nil
+}
+
+// shortest moves a pick to the replica with the shortest queue, of those with the one with
+// the fewest streams, of those a random one. What caches hold has no say in it.
+func (cl *Cluster) shortest(c *routing.Choice, item int) {
+	truths := cl.truths(item)
+	best, equals := c.Chosen, 0
+	for i := range c.Candidates {
+		t, b := &truths[cl.replicaIndex(c.Candidates[i].Replica.ID)], &truths[cl.replicaIndex(c.Candidates[best].Replica.ID)]
+		by := cmp.Or(cmp.Compare(t.Queue, b.Queue), cmp.Compare(t.Decode, b.Decode))
+		if by == 0 {
+			equals++
+		}
+		if by < 0 {
+			equals = 1
+		}
+		if by < 0 || by == 0 && rand.IntN(equals) == 0 {
+			best = i
+		}
+	}
+	k := &c.Candidates[best]
+	c.Chosen, c.Replica, c.MatchedTokens, c.UncachedTokens = best, k.Replica, k.Matched, c.PromptTokens-k.Matched
 }
 
 // compare scores every candidate by the truth, with what all routers together know
