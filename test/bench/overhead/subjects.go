@@ -98,6 +98,8 @@ func startAll(ctx context.Context, o *options, dir string, proxies []string) (a 
 			argv = []string{"haproxy", "-db", "-q", "-f", file}
 		case "net/http":
 			argv = []string{self, "-as", "reverse", "-listen", s.addr, "-engine", engine}
+		case "bare":
+			argv = []string{self, "-as", "bare", "-listen", s.addr, "-engine", engine}
 		case "hearsay", older:
 			admin := addr()
 			file, err := write(dir, name+".yaml", hearsayConf(filepath.Join(dir, name), s.addr, admin, addr(), engine))
@@ -253,7 +255,7 @@ func (a *setup) profile(ctx context.Context, o *options, list []cell) error {
 			go func() { done <- fetch(ctx, fmt.Sprintf("%s/debug/pprof/profile?seconds=%d", s.admin, seconds), name) }()
 			var err error
 			for loaded := time.Now(); time.Since(loaded) < seconds*time.Second && err == nil; {
-				_, err = closed(ctx, &c, s.addr, c.Conns, c.Closed/10)
+				_, err = closed(ctx, &c, s.addr, c.Conns, max(4*c.Conns, c.Closed/10))
 			}
 			if perr := <-done; err == nil {
 				err = perr
