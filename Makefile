@@ -111,7 +111,7 @@ bench-memory: build ## a router's memory: idle, per stream, per sketch entry, ov
 	$(GO) run ./test/bench/memory -bin $(BIN)
 
 .PHONY: bench-overhead
-bench-overhead: build ## CPU and latency of a router beside nginx, HAProxy (installed from Debian if missing) and net/http's ReverseProxy (some 5 minutes)
+bench-overhead: build ## CPU and latency of a router beside nginx, HAProxy (installed from Debian if missing), net/http's ReverseProxy and a bare proxy on fasthttp (some 6 minutes)
 	$(GO) run ./test/bench/overhead -bin $(BIN) -install
 
 .PHONY: bench-k01

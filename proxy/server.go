@@ -185,7 +185,7 @@ func (s *Server) accept(ctx context.Context, ln net.Listener, helpers *sync.Wait
 // admit gives an accepted connection its goroutine, or refuses it.
 func (s *Server) admit(ctx context.Context, c net.Conn, helpers *sync.WaitGroup) {
 	now := time.Now()
-	cc := &clientConn{Conn: c, limits: &s.limits, budget: &s.budget, bodies: &s.bodies, accepted: now}
+	cc := &clientConn{Conn: c, limits: &s.limits, budget: &s.budget, bodies: &s.bodies, accepted: now, tls: socket(c) != c}
 	s.mu.Lock()
 	full := len(s.conns) >= s.limits.Conns
 	if !full {
@@ -217,7 +217,7 @@ func (s *Server) admit(ctx context.Context, c net.Conn, helpers *sync.WaitGroup)
 			cc.watch = s.watch
 		}
 	}
-	_ = c.SetReadDeadline(now.Add(s.limits.ReadStall))
+	_ = cc.SetReadDeadline(now.Add(s.limits.ReadStall))
 	s.serving.Go(func() { s.serve(cc) })
 }
 
@@ -233,8 +233,21 @@ func (s *Server) serve(c *clientConn) {
 		delete(s.conns, c)
 		s.mu.Unlock()
 	}()
+	deepen()
 	_ = s.http.ServeConn(c)
 }
+
+// deepen makes the goroutine's stack as large as serving a request takes, 8 KB, while
+// there is next to nothing on it: it would double twice else, and be copied each time.
+//
+//go:noinline
+func deepen() {
+	var room [5 << 10]byte
+	touch(&room)
+}
+
+//go:noinline
+func touch(*[5 << 10]byte) {}
 
 // refuse answers a connection that is one too many. A fresh socket's buffer takes
 // the few bytes without blocking; TLS would have to be agreed on first, which is not

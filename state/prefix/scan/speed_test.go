@@ -2,6 +2,7 @@ package scan
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"strings"
 	"testing"
 	"time"
@@ -42,13 +43,14 @@ func BenchmarkStrings(b *testing.B) {
 	words := "some plain words of a prompt without much in it, "
 	for _, c := range []struct{ name, piece string }{
 		{"plain", words},
+		{"chance", chance(4_000_000)},
 		{"prose", words[:24] + `\"q\" ` + words + words[3:] + `.\n`},
 		{"code", `func main() {\n\tfmt.Println(\"x\")\n}\n`},
 		{"wide", "这是一个提示的文字，"},
 		{"mixed", "Ça va très bien, c'est où déjà? "},
 		{"ascii", `\u8fd9\u662f\u4e00\u4e2a`},
 	} {
-		doc := []byte(`"` + strings.Repeat(c.piece, 130_000/len(c.piece)) + `"`)
+		doc := []byte(`"` + strings.Repeat(c.piece, max(1, 130_000/len(c.piece))) + `"`)
 		best(b, c.name+"/check", len(doc), func() { c := New(doc); c.Skip() })
 		best(b, c.name+"/reread", len(doc), func() { c := Reread(doc); c.Skip() })
 		var buf [2048]byte
@@ -59,4 +61,24 @@ func BenchmarkStrings(b *testing.B) {
 			}
 		})
 	}
+}
+
+// chance is text with an escape every 80 bytes or so, so much of it that no processor learns where.
+func chance(size int) string {
+	rng := rand.New(rand.NewPCG(1, 1))
+	var b []byte
+	for len(b) < size {
+		for range 2 + rng.IntN(8) {
+			b = append(b, byte('a'+rng.IntN(26)))
+		}
+		switch rng.IntN(48) {
+		case 0, 1:
+			b = append(b, `.\n`...)
+		case 2:
+			b = append(b, `, \"so\" `...)
+		default:
+			b = append(b, ' ')
+		}
+	}
+	return string(b)
 }

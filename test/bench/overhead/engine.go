@@ -10,7 +10,6 @@ import (
 	"net"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 )
 
@@ -27,52 +26,13 @@ const (
 // connections as proxies need, drops a prompt as it comes, and answers at once with
 // a body of one size, or with a stream of chunks in steady steps. Each chunk says
 // when it was sent.
-type engine struct {
-	gap time.Duration
+type engine struct{ gap time.Duration }
 
-	mu    sync.Mutex
-	conns map[net.Conn]bool // guarded by mu
-	ended bool              // guarded by mu
-}
-
-func newEngine(gap time.Duration) *engine { return &engine{gap: gap, conns: map[net.Conn]bool{}} }
+func newEngine(gap time.Duration) *engine { return &engine{gap: gap} }
 
 // run serves until ctx ends, and leaves nothing behind.
 func (e *engine) run(ctx context.Context, ln net.Listener) error {
-	stop := context.AfterFunc(ctx, func() {
-		_ = ln.Close()
-		e.mu.Lock()
-		defer e.mu.Unlock()
-		e.ended = true
-		for c := range e.conns {
-			_ = c.Close()
-		}
-	})
-	defer stop()
-	var all sync.WaitGroup
-	defer all.Wait()
-	for {
-		c, err := ln.Accept()
-		if errors.Is(err, net.ErrClosed) {
-			return nil
-		} else if err != nil {
-			return err
-		}
-		e.mu.Lock()
-		ended := e.ended
-		e.conns[c] = true
-		e.mu.Unlock()
-		if ended {
-			_ = c.Close()
-		}
-		all.Go(func() {
-			e.serve(c)
-			_ = c.Close()
-			e.mu.Lock()
-			delete(e.conns, c)
-			e.mu.Unlock()
-		})
-	}
+	return serveEach(ctx, ln, e.serve)
 }
 
 // serving is what one connection is served with.

@@ -1,6 +1,7 @@
 // Command overhead measures what a router costs beside plain reverse proxies: nginx,
-// HAProxy and net/http's ReverseProxy, each as a process of its own in front of one
-// mock engine that answers at once. The router is the real process with the policy
+// HAProxy, net/http's ReverseProxy, and the least that a proxy on the router's own
+// foundation does (bare), each as a process of its own in front of one mock engine that
+// answers at once. The router is the real process with the policy
 // ttft, marks, sketch, metrics and engine readings on; the proxies keep connections
 // alive, buffer nothing and log nothing, and all may use the same number of cores.
 //
@@ -8,7 +9,9 @@
 // clock of them, to the nanosecond), the latency that they add to going to the engine
 // directly, and for event streams the delay of each chunk and the writes it takes. Of
 // each cell every proxy has its turn in every round, in an order that rotates; the
-// median of the rounds counts. The figures of all rounds are written as JSON.
+// median of the rounds counts. What proxies take while nobody asks is measured before,
+// and the CPU times are shown with and without it. The figures of all rounds are written
+// as JSON.
 //
 // It needs Linux. With -install it installs what is missing of nginx and HAProxy
 // from Debian; their services are neither started nor enabled.
@@ -72,16 +75,16 @@ func main() {
 	flag.StringVar(&o.before, "before", "", "the hearsay binary of the proxy named before: an older build beside the present one")
 	flag.StringVar(&o.out, "out", "test/bench/out", "directory for results")
 	flag.StringVar(&o.cells, "cells", "0.4KB,16KB,256KB,4MB,sse", "what to measure")
-	flag.StringVar(&o.proxies, "proxies", "nginx,haproxy,net/http,hearsay", "whom to measure; before is the binary of -before")
+	flag.StringVar(&o.proxies, "proxies", "nginx,haproxy,net/http,bare,hearsay", "whom to measure; before is the binary of -before")
 	flag.IntVar(&o.rounds, "rounds", 3, "rounds; the median counts")
 	flag.IntVar(&o.cores, "cores", runtime.NumCPU(), "workers or threads of every proxy")
 	flag.DurationVar(&o.gap, "gap", 10*time.Millisecond, "time between the chunks of a stream")
 	flag.BoolVar(&o.install, "install", false, "install what is missing of nginx and HAProxy (Debian, as root)")
 	flag.BoolVar(&o.quick, "quick", false, "one round with a tenth of the requests")
-	flag.BoolVar(&o.profile, "profile", false, "then write CPU profiles of the router, one for each cell, into the directory for results")
-	flag.StringVar(&o.as, "as", "", "be a part of the benchmark: engine or reverse")
+	flag.BoolVar(&o.profile, "profile", false, "then write CPU profiles of the router, one for each cell and load, into the directory for results")
+	flag.StringVar(&o.as, "as", "", "be a part of the benchmark: engine, reverse or bare")
 	flag.StringVar(&o.listen, "listen", "127.0.0.1:0", "where that part listens")
-	flag.StringVar(&o.engine, "engine", "", "host and port of the engine, for reverse")
+	flag.StringVar(&o.engine, "engine", "", "host and port of the engine, for reverse and bare")
 	flag.Parse()
 	if o.quick {
 		o.rounds = 1
@@ -99,6 +102,8 @@ func main() {
 			return newEngine(o.gap).run(ctx, ln)
 		case "reverse":
 			return runReverse(ctx, ln, o.engine)
+		case "bare":
+			return runBare(ctx, ln, o.engine)
 		}
 		return fmt.Errorf("no part %q", o.as)
 	})

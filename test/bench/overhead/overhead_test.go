@@ -158,6 +158,7 @@ func TestTheEngineLooksLikeVLLMToARouter(t *testing.T) {
 func TestBothLoopsSendWhatTheyAreToldAlsoThroughAProxy(t *testing.T) {
 	engine := serve(t, newEngine(time.Millisecond).run)
 	proxy := serve(t, func(ctx context.Context, ln net.Listener) error { return runReverse(ctx, ln, engine) })
+	least := serve(t, func(ctx context.Context, ln net.Listener) error { return runBare(ctx, ln, engine) })
 	ctx := context.Background()
 	f := func(c cell, addr string) {
 		t.Helper()
@@ -183,7 +184,7 @@ func TestBothLoopsSendWhatTheyAreToldAlsoThroughAProxy(t *testing.T) {
 			t.Errorf("%d prompts were sent", n)
 		}
 	}
-	for _, addr := range []string{engine, proxy} {
+	for _, addr := range []string{engine, proxy, least} {
 		f(cell{Bytes: 400, Rate: 500}, addr)
 		f(cell{Bytes: 400_000, Rate: 500}, addr)
 		f(cell{Bytes: 2000, Stream: true, Rate: 500}, addr)
@@ -276,4 +277,17 @@ func TestRatiosAreWithinARound(t *testing.T) {
 	if got := res.ratio("x", "a", "b", func(r *row) float64 { return r.Closed.CPU }); got != "1.00 (0.500-2.00)" {
 		t.Error(got)
 	}
+}
+
+func TestWhatAnIdleProxyTakesIsTakenOff(t *testing.T) {
+	res := result{Idle: map[string]float64{"a": 5000, "b": 1e9}}
+	f := func(proxy string, want float64) {
+		t.Helper()
+		if got := res.busy(proxy, &figures{CPU: 80, Rate: 100}); got != want {
+			t.Errorf("%s: %v us, want %v", proxy, got, want)
+		}
+	}
+	f("a", 30) // 5 ms a second are 50 us of each of 100 requests
+	f("b", 0)
+	f("c", 80)
 }

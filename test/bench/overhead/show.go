@@ -53,7 +53,8 @@ func (res *result) show(w io.Writer) {
 		fmt.Fprintf(w, "  %s %s", p, table.Num(res.Idle[p]))
 	}
 	fmt.Fprintln(w)
-	res.showCPU(w)
+	res.showCPU(w, "CPU us of the proxy per request", func(_ string, f *figures) float64 { return f.CPU })
+	res.showCPU(w, "The same less what it takes while nobody asks", res.busy)
 	res.showLatency(w)
 	for _, c := range res.Cells {
 		if c.Stream {
@@ -62,7 +63,13 @@ func (res *result) show(w io.Writer) {
 	}
 }
 
-func (res *result) showCPU(w io.Writer) {
+// busy is what a proxy took per request beyond what it takes while nobody asks.
+func (res *result) busy(proxy string, f *figures) float64 {
+	return max(0, f.CPU-res.Idle[proxy]/f.Rate)
+}
+
+// showCPU shows a figure of the proxies side by side.
+func (res *result) showCPU(w io.Writer, what string, of func(proxy string, f *figures) float64) {
 	const ours = "hearsay"
 	head := append([]string{"request", "load"}, res.Proxies...)
 	var others []string
@@ -75,7 +82,7 @@ func (res *result) showCPU(w io.Writer) {
 	var rows [][]string
 	for _, c := range res.Cells {
 		for _, l := range loads {
-			cpu := func(r *row) float64 { return l.of(r).CPU }
+			cpu := func(r *row) float64 { return of(r.Proxy, l.of(r)) }
 			cols := []string{c.Name, l.name}
 			for _, p := range res.Proxies {
 				cols = append(cols, table.Num(res.mid(c.Name, p, cpu)))
@@ -86,7 +93,7 @@ func (res *result) showCPU(w io.Writer) {
 			rows = append(rows, cols)
 		}
 	}
-	table.Print(w, "CPU us of the proxy per request, median of the rounds; ratios within a round, median (least-most)", 2, head, rows)
+	table.Print(w, what+", median of the rounds; ratios within a round, median (least-most)", 2, head, rows)
 }
 
 func (res *result) showLatency(w io.Writer) {
