@@ -3,7 +3,6 @@ package state_test
 import (
 	"math"
 	"testing"
-	"time"
 
 	"github.com/hearsay-llm/hearsay/state"
 )
@@ -13,7 +12,7 @@ import (
 func TestWhatBandsAskFor(t *testing.T) {
 	s, now := newClockedStore(2)
 	c := s.View().PoolNamed("chat").Counter
-	own := func() state.Holds { return c.Holds(*now) }
+	own := func() state.Holds { return c.Holds(now.now()) }
 	near := func(what string, got, want float64) {
 		t.Helper()
 		if math.Abs(got-want) > 0.02*want+0.001 {
@@ -28,11 +27,11 @@ func TestWhatBandsAskFor(t *testing.T) {
 		s.ApplyRows(state.Rows{Router: "a", Boot: 1, Seq: seq, Full: true, Traffic: []state.Traffic{{Pool: "chat", HighTime: high}}})
 	}
 	told(1, 7_000_000) // whatever was before this router began to listen
-	c.Asks(state.BandHigh, 2, *now)
-	c.Runs(state.BandHigh, 1, *now)
-	c.Asks(state.BandLow, 9, *now)
+	c.Asks(state.BandHigh, 2, now.now())
+	c.Runs(state.BandHigh, 1, now.now())
+	c.Asks(state.BandLow, 9, now.now())
 	for i := range 120 {
-		*now = now.Add(time.Second)
+		now.advance(1000)
 		told(uint64(i+2), 7_000_000+int64(i+1)*3000)
 	}
 	h := own()
@@ -49,10 +48,10 @@ func TestWhatBandsAskFor(t *testing.T) {
 		t.Errorf("told as %+v", got)
 	}
 	// It fades.
-	c.Asks(state.BandHigh, -2, *now)
-	c.Runs(state.BandHigh, -1, *now)
+	c.Asks(state.BandHigh, -2, now.now())
+	c.Runs(state.BandHigh, -1, now.now())
 	for i := range 60 {
-		*now = now.Add(time.Second)
+		now.advance(1000)
 		told(uint64(200+i), 7_360_000)
 	}
 	near("a minute later", asked(), 5*(1-math.Exp(-4))*math.Exp(-2))
