@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/hearsay-llm/hearsay/proxy/api"
@@ -82,7 +83,7 @@ func (c *Core) ExplainFor(_ context.Context, tenant, path string, body []byte) (
 		_, j.lack = lackOf(err)
 		switch wait, held := j.waitsFor(); {
 		case j.lack == routing.ErrSaturated:
-			x.Refused = "Every replica is saturated: it would wait in the pool's queue."
+			x.Refused = waitsInQueue(err)
 		case held && wait > 0:
 			x.Refused = waitsForFirst(wait)
 		default:
@@ -98,6 +99,15 @@ func (c *Core) ExplainFor(_ context.Context, tenant, path string, body []byte) (
 	}
 	x.Candidates = appendCandidates(nil, &j.choice)
 	return x, nil
+}
+
+// waitsInQueue says that a request would wait for room.
+func waitsInQueue(err error) string {
+	var e *routing.PickError
+	if errors.As(err, &e) && e.Count(routing.ExcludedReserved) > 0 {
+		return "The places that are free are left to requests of a higher priority: it would wait in the pool's queue."
+	}
+	return "Every replica is saturated: it would wait in the pool's queue."
 }
 
 // waitsForFirst says that a request would be held.

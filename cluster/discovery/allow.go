@@ -47,8 +47,37 @@ func isHost(s string) bool {
 	})
 }
 
-// metadata are names under which clouds answer with secrets.
-var metadata = []string{"metadata.google.internal", "metadata"}
+// Names and addresses under which clouds answer with secrets, beyond those that are
+// link-local: of Google, Amazon, Azure, Alibaba and Oracle.
+var (
+	metadata   = []string{"metadata.google.internal", "metadata.goog", "metadata", "instance-data", "instance-data.ec2.internal"}
+	metadataIP = []netip.Addr{
+		netip.MustParseAddr("fd00:ec2::254"), netip.MustParseAddr("fd20:ce::254"),
+		netip.MustParseAddr("168.63.129.16"), netip.MustParseAddr("100.100.100.200"), netip.MustParseAddr("192.0.0.192"),
+	}
+)
+
+// inner is the IPv4 address that an IPv6 address leads to through a translator (RFC 6052)
+// or a tunnel (RFC 3056), else the address itself.
+func inner(ip netip.Addr) netip.Addr {
+	b := ip.As16()
+	switch {
+	case !ip.Is6():
+	case nat64.Contains(ip.WithZone("")):
+		return netip.AddrFrom4([4]byte(b[12:]))
+	case sixToFour.Contains(ip.WithZone("")):
+		return netip.AddrFrom4([4]byte(b[2:6]))
+	}
+	return ip
+}
+
+var nat64, sixToFour = netip.MustParsePrefix("64:ff9b::/96"), netip.MustParsePrefix("2002::/16")
+
+// noReplicas reports whether no replica has an address.
+func noReplicas(ip netip.Addr) bool {
+	return ip.IsLinkLocalUnicast() || ip.IsMulticast() || ip.IsUnspecified() || ip == netip.AddrFrom4([4]byte{255, 255, 255, 255}) ||
+		slices.Contains(metadataIP, ip)
+}
 
 // Check says why a replica must not be at a normal URL, or nil.
 func (a Allow) Check(normal string) error {
@@ -70,8 +99,7 @@ func (a Allow) Check(normal string) error {
 		return fmt.Errorf("no network of the allow list has its address")
 	case len(a.nets)+len(a.hosts) > 0:
 		return fmt.Errorf("the allow list does not have its host name")
-	case isIP && (ip.IsLinkLocalUnicast() || ip.IsMulticast() || ip.IsUnspecified() || ip == netip.AddrFrom4([4]byte{255, 255, 255, 255})),
-		ip == netip.MustParseAddr("fd00:ec2::254"), slices.Contains(metadata, host):
+	case isIP && noReplicas(inner(ip)), slices.Contains(metadata, host):
 		return fmt.Errorf("no replica has such an address, unless the allow list says so")
 	}
 	return nil

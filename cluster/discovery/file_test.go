@@ -38,6 +38,8 @@ func TestParseFile(t *testing.T) {
 	f(`["http://a:1", {"url": "http://b:1"}]`, "http://a:1", "http://b:1")
 	f("{\n\t\"replicas\": [\n\t\t{\"url\": \"http://a:1\", \"role\": \"decode\"}]}", "http://a:1")
 	f(`[{url: "http://a:1"}]`, "http://a:1")
+	f("\ufeff- http://a:1\r\n- http://b:1\r\n", "http://a:1", "http://b:1") // as editors on Windows write it
+	f("\ufeff[\"http://a:1\"]", "http://a:1")
 
 	list, err := discovery.ParseFile([]byte("- {url: http://a:1, role: prefill, bootstrap_port: 9, dp_ranks: 2, id: x, name: n, drain: true}"))
 	want := discovery.Found{ID: "x", Name: "n", URL: "http://a:1", Role: state.RolePrefill, BootstrapPort: 9, Ranks: 2, Leaving: "its file says drain"}

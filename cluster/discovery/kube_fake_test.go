@@ -35,6 +35,7 @@ type apiServer struct {
 	refuse  int                       // guarded by mu; status of every answer, 0: as usual
 	only    string                    // guarded by mu; the kind that refuse is for; empty: all
 	inline  bool                      // guarded by mu; 410 comes as an event of a watch
+	endless func() string             // guarded by mu; what each page says that comes next
 	page    int                       // guarded by mu; objects of a page at most
 	cut     chan struct{}             // guarded by mu; closed: watches end in the middle of a line
 	wake    chan struct{}             // guarded by mu; closed: something happened
@@ -136,6 +137,9 @@ func (s *apiServer) list(w http.ResponseWriter, kind, selector, after string) {
 		}
 		items = append(items, o)
 	}
+	if s.endless != nil {
+		next = s.endless()
+	}
 	w.Header().Set("Content-Type", "application/json")
 	_ = json.NewEncoder(w).Encode(obj{
 		"kind": "List", "apiVersion": "v1", "items": items,
@@ -168,8 +172,12 @@ func (s *apiServer) watch(w http.ResponseWriter, r *http.Request, kind string) {
 	bookmark := time.NewTicker(time.Minute)
 	defer bookmark.Stop()
 	s.mu.Lock()
-	old, inline, cut := from < s.oldest, s.inline, s.cut
+	old, inline, cut, future := from < s.oldest, s.inline, s.cut, from > s.version
 	s.mu.Unlock()
+	if future {
+		s.status(w, http.StatusGatewayTimeout, "Too large resource version")
+		return
+	}
 	if old && !inline {
 		s.status(w, http.StatusGone, "too old resource version")
 		return

@@ -159,7 +159,7 @@ func (f *follower) list(ctx context.Context) error {
 	objects, next := map[string]kubeObject{}, ""
 	query := cloned(f.query)
 	query.Set("limit", listPage)
-	for {
+	for pages := 1; ; pages++ {
 		page, err := f.page(ctx, query)
 		if err != nil {
 			return err
@@ -170,7 +170,11 @@ func (f *follower) list(ctx context.Context) error {
 		if len(objects) > maxFound {
 			return fmt.Errorf("the API server lists more than %d objects", maxFound)
 		}
-		if next = page.Metadata.Continue; next == "" {
+		last := next
+		if next = page.Metadata.Continue; next != "" && (next == last || pages == maxFound) {
+			return errors.New("the API server lists one page after another without an end")
+		}
+		if next == "" {
 			f.objects, f.version, f.listed = objects, page.Metadata.Version, time.Now()
 			if f.version == "" {
 				return errors.New("the API server's list has no resourceVersion")
@@ -218,6 +222,9 @@ func (f *follower) watch(ctx context.Context) (events int, err error) {
 	query.Set("timeoutSeconds", strconv.Itoa(int(seconds.Seconds())))
 	body, err := f.access.Get(ctx, f.path, query)
 	if err != nil {
+		if kube.Is(err, http.StatusBadRequest) || kube.Is(err, http.StatusGatewayTimeout) {
+			f.version = "" // it may be one that this server does not know: of before a restored backup
+		}
 		return 0, err
 	}
 	defer func() { _ = body.Close() }()

@@ -23,7 +23,11 @@ func Check(path string, environ []string) (Config, error) {
 // ahead reports files that Check looks for and Load does not.
 func (c *Config) ahead(v *faults) {
 	if t := c.Cluster.TLS; t.Cert != "" && t.Key != "" && t.CA != "" {
-		if _, err := newRouterTLS(t); err != nil {
+		r, err := newRouterTLS(t)
+		if err == nil {
+			err = r.refusable()
+		}
+		if err != nil {
 			v.add("cluster.tls", "can't be used: %v", err)
 		}
 	}

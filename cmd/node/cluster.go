@@ -57,7 +57,7 @@ func (n *Node) newCluster() error {
 		advertise = host
 	}
 	n.clusterAddr = net.JoinHostPort(advertise, port)
-	certificates, err := newRouterTLS(n.cfg.Cluster.TLS)
+	n.routerTLS, err = newRouterTLS(n.cfg.Cluster.TLS)
 	if err != nil {
 		return err
 	}
@@ -73,7 +73,7 @@ func (n *Node) newCluster() error {
 			}
 			return n.raft.Facts().ClusterID
 		},
-		Secret: keys, TLS: certificates, Listener: streams,
+		Secret: keys, TLS: n.routerTLS.config(), Listener: streams,
 		Dial: func(ctx context.Context, addr string) (net.Conn, error) { return n.deps.Dial(ctx, "tcp", addr) },
 		Log:  n.log, Registerer: n.reg,
 	})

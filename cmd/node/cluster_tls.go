@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/hearsay-llm/hearsay/state"
 )
@@ -41,13 +42,21 @@ type routerTLS struct {
 }
 
 // newRouterTLS reads the files; nil when there are to be none.
-func newRouterTLS(files ClusterTLSConfig) (*tls.Config, error) {
+func newRouterTLS(files ClusterTLSConfig) (*routerTLS, error) {
 	if files == (ClusterTLSConfig{}) {
 		return nil, nil
 	}
 	r := &routerTLS{files: files}
 	if err := r.load(); err != nil {
 		return nil, err
+	}
+	return r, nil
+}
+
+// config is what both sides of a stream are secured with; nil without certificates.
+func (r *routerTLS) config() *tls.Config {
+	if r == nil {
+		return nil
 	}
 	return &tls.Config{
 		MinVersion:           tls.VersionTLS13,
@@ -61,7 +70,7 @@ func newRouterTLS(files ClusterTLSConfig) (*tls.Config, error) {
 		VerifyConnection:   r.verify,
 		// A resumed session would skip a certificate that has ended since.
 		SessionTicketsDisabled: true,
-	}, nil
+	}
 }
 
 // load reads the files.
@@ -76,6 +85,11 @@ func (r *routerTLS) load() error {
 	pair, err := tls.X509KeyPair(parts[0], parts[1])
 	if err != nil {
 		return fmt.Errorf("cluster.tls.cert with cluster.tls.key: %w", err)
+	}
+	if pair.Leaf == nil {
+		if pair.Leaf, err = x509.ParseCertificate(pair.Certificate[0]); err != nil {
+			return fmt.Errorf("cluster.tls.cert: %w", err)
+		}
 	}
 	ca := x509.NewCertPool()
 	if !ca.AppendCertsFromPEM(parts[2]) {
@@ -95,17 +109,67 @@ func (r *routerTLS) own() *tls.Certificate {
 	return r.pair
 }
 
-// verify accepts a peer whose certificate the authority has signed.
+// verify accepts a peer whose certificate the authority has signed. A dialler judges
+// before it shows its own: it reads the files here, too.
 func (r *routerTLS) verify(s tls.ConnectionState) error {
 	if len(s.PeerCertificates) == 0 {
 		return errors.New("the peer shows no certificate")
 	}
+	_ = r.load() // else what was good last
+	return r.signed(s.PeerCertificates)
+}
+
+// signed reports whether the authority has signed a chain, and it is valid now.
+func (r *routerTLS) signed(chain []*x509.Certificate) error {
 	r.mu.Lock()
 	opts := x509.VerifyOptions{Roots: r.ca, Intermediates: x509.NewCertPool(), KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}}
 	r.mu.Unlock()
-	for _, c := range s.PeerCertificates[1:] {
+	for _, c := range chain[1:] {
 		opts.Intermediates.AddCert(c)
 	}
-	_, err := s.PeerCertificates[0].Verify(opts)
+	_, err := chain[0].Verify(opts)
 	return err
+}
+
+// soonEnds is the part of a certificate's time that is left when its end is warned of:
+// what renews certificates does it earlier.
+const soonEnds = 10
+
+// warning says what is wrong with the files, and with the certificate that is shown:
+// the others refuse one that has ended. Empty: nothing.
+func (r *routerTLS) warning(now time.Time) string {
+	if r == nil {
+		return ""
+	}
+	if err := r.load(); err != nil {
+		return "the routers' certificate stays as it was: " + err.Error()
+	}
+	if err := r.refusable(); err != nil {
+		return fmt.Sprintf("cluster.tls.cert: other routers refuse %s: %v: put another there, it is taken without a restart", r.files.Cert, err)
+	}
+	r.mu.Lock()
+	leaf := r.pair.Leaf
+	r.mu.Unlock()
+	if left := leaf.NotAfter.Sub(now); left < leaf.NotAfter.Sub(leaf.NotBefore)/soonEnds {
+		return fmt.Sprintf("cluster.tls.cert: %s ends on %s, and other routers refuse it then: put another there, it is taken without a restart",
+			r.files.Cert, leaf.NotAfter.UTC().Format("2006-01-02 15:04 UTC"))
+	}
+	return ""
+}
+
+// refusable says why routers with the same authority refuse this one's certificate, or
+// nil.
+func (r *routerTLS) refusable() error {
+	r.mu.Lock()
+	pair := r.pair
+	r.mu.Unlock()
+	var chain []*x509.Certificate
+	for _, der := range pair.Certificate {
+		c, err := x509.ParseCertificate(der)
+		if err != nil {
+			return err
+		}
+		chain = append(chain, c)
+	}
+	return r.signed(chain)
 }

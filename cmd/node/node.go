@@ -69,7 +69,8 @@ type Node struct {
 	keys      [][]byte                 // shared, the one to use first; only newCluster and watchKeys touch it
 
 	apiListener, adminListener net.Listener
-	clusterAddr                string // where others reach memberlist; the mesh is on the next port
+	routerTLS                  *routerTLS // nil: streams are not in TLS
+	clusterAddr                string     // where others reach memberlist; the mesh is on the next port
 
 	closers  []func() // of what New opened; run when Run ends or New fails
 	stopping atomic.Bool

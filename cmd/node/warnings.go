@@ -33,6 +33,9 @@ func (n *Node) warnings() (list []string) {
 	if why := n.cert.warning(time.Now()); why != "" {
 		list = append(list, why)
 	}
+	if why := n.routerTLS.warning(time.Now()); why != "" {
+		list = append(list, why)
+	}
 	list = append(list, n.configWarnings()...)
 	list = append(list, n.scaleWarnings()...)
 	list = append(list, n.orphanWarnings()...)

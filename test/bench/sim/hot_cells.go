@@ -27,7 +27,7 @@ func policyOf(c *Config, name string) {
 
 // llmdRates are offered, in requests per second.
 func llmdRates(pick picked) []float64 {
-	return [][]float64{{10}, {3, 10, 20, 30, 40, 50, 60}, {3, 5, 10, 15, 20, 25, 30, 35, 40, 45, 50, 55, 60}}[pick(0, 1, 2)]
+	return [][]float64{{10}, {3, 10, 20, 25, 30, 40, 50, 60}, {3, 5, 10, 15, 20, 25, 30, 35, 40, 45, 50, 55, 60}}[pick(0, 1, 2)]
 }
 
 // llmdCells are the shape of llm-d's benchmark, for every policy.
