@@ -73,7 +73,7 @@ const (
 	bodyStart = 16 << 10
 	// bodyGrowth is how far a buffer goes ahead of what has come of a body whose
 	// size was announced. A client that sends nothing of it costs bodyStart.
-	bodyGrowth = 16
+	bodyGrowth = 8
 )
 
 // readBody reads a request's body whole, and nothing behind it. size is its
