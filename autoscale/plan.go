@@ -199,7 +199,7 @@ func evidence(o *Observation, p *Plan, lim *Limits) map[string]float64 {
 	e := map[string]float64{
 		"in_flight": o.InFlight, "waiting_inside": o.Inside, "queued": o.Queued, "prefill_tokens": o.PrefillTokens,
 		"capacity_prefill_tokens": o.Capacity.PrefillTokens,
-		"utilisation_target":      n.aim, evidenceNeeded: float64(p.Needed), evidenceExactly: n.replicas,
+		"utilisation_target":      n.aim, "growth": o.Growth, evidenceNeeded: float64(p.Needed), evidenceExactly: n.replicas,
 		"present": float64(o.Present), "serving": float64(o.Serving), "pending": float64(o.Pending),
 		"coverage": o.Coverage, "readings": o.Readings, "skew": o.Skew,
 		"start_up_s": o.StartUp.Seconds(), "calm_s": o.CalmFor.Seconds(), "hot_s": o.HotFor.Seconds(),
