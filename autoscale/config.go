@@ -61,7 +61,10 @@ type Config struct {
 
 	Utilisation float64       // aimed-at share of capacity in a small pool. Default 0.75
 	Busiest     float64       // in the largest one, if that is more. Default 0.9
-	Headroom    float64       // room beside the load, in roots of the requests that it is. Default 12; see Limits.aim
+	Headroom    float64       // room beside the load, in roots of the requests that it is. Default 4; see Limits.aim
+	Fade        time.Duration // in which the room for growth falls by half, unless growth is seen again. Default 2 h; see growth
+	Rush        float64       // replicas asked for beyond each that is short while the objective for the first token is out of reach. Default 2; see hasten
+	Rated       int           // points, one every Interval, that a replica's rates are the median of. Default 240
 	Regrow      float64       // share by which what comes must have grown to add replicas while others are coming. Default 0.1
 	DownMargin  float64       // share below it that a step down needs. Default 0.15: noise of 7 % undoes none
 	DownShare   float64       // most of the replicas that go by one decision, but one always may. Default 0.2
@@ -104,7 +107,12 @@ func (c Config) withDefaults() Config {
 	share(&c.Default.PrefillTokens, 16384)
 	share(&c.Utilisation, 0.75)
 	share(&c.Busiest, 0.9)
-	share(&c.Headroom, 12)
+	share(&c.Headroom, 4)
+	share(&c.Rush, 2)
+	if c.Rated == 0 {
+		c.Rated = 240
+	}
+	def(&c.Fade, 2*time.Hour)
 	share(&c.DownMargin, 0.15)
 	share(&c.DownShare, 0.2)
 	share(&c.Regrow, 0.1)

@@ -97,7 +97,7 @@ func needOf(o *Observation, utilisation float64) need {
 func (lim *Limits) need(o *Observation) need {
 	later := o.asked().most(o.Ahead)
 	n := loadOf(o, &later)
-	return n.at(o, &later, lim.aim(n.replicas, &o.Capacity))
+	return n.at(o, &later, lim.aim(n.replicas, &o.Capacity, o.Growth))
 }
 
 // loadOf is how many replicas a demand would keep wholly busy.

@@ -95,7 +95,7 @@ func TestYoungReplicaTeachesNoCapacity(t *testing.T) {
 	if rate() != 9000 {
 		t.Errorf("%v with young ones", rate())
 	}
-	w.run(70*time.Second + ratedPoints/2*15*time.Second) // the median of so many
+	w.run(70*time.Second + time.Duration(w.loop.cfg.Rated/2)*15*time.Second) // the median of so many
 	if rate() != 50 {
 		t.Errorf("%v once they are not young", rate())
 	}

@@ -69,7 +69,7 @@ func Guard(o *Observation, p *Plan, lim *Limits) string {
 		return refusedSpike
 	// The minimum is not negotiable, a request wakes an empty pool at once, and what
 	// did not start is given back.
-	case o.Decided && o.LastAge < o.Cooldown && p.Reason != reasonMinimum && p.Reason != reasonUndo && p.From > 0:
+	case o.Decided && o.LastAge < o.Cooldown && !grown && p.Reason != reasonMinimum && p.Reason != reasonUndo && p.From > 0:
 		return refusedCooldown
 	case !up && o.Removable == 0:
 		return refusedNotOurs

@@ -95,7 +95,7 @@ func New(cfg Config) (*Loop, error) {
 		log: cfg.Log.With().Str("component", "autoscale").Logger(),
 		lim: Limits{
 			Utilisation: cfg.Utilisation, Busiest: cfg.Busiest, Headroom: cfg.Headroom,
-			DownMargin: cfg.DownMargin, DownShare: cfg.DownShare, Regrow: cfg.Regrow, StepUp: cfg.StepUp,
+			Rush: cfg.Rush, DownMargin: cfg.DownMargin, DownShare: cfg.DownShare, Regrow: cfg.Regrow, StepUp: cfg.StepUp,
 			MinCoverage: cfg.MinCoverage, MinReadings: cfg.MinReadings,
 			SkewLimit: cfg.SkewLimit, Attainment: cfg.Attainment, PendingDeadline: cfg.PendingDeadline,
 		},

@@ -38,6 +38,7 @@ type Observation struct {
 	KVTokens      float64 // KV tokens held
 	Capacity      Capacity
 
+	Growth    float64       // share by which what came has lately exceeded what was foreseen a start before
 	Ahead     Demand        // to be expected Horizon from now where that is more; else 0
 	Horizon   time.Duration // until a replica that is decided on now serves, and the next one may be decided on
 	StartUp   time.Duration // how long replicas take from the decision until they serve
@@ -148,14 +149,24 @@ func (l *Loop) observe(v *state.View, p *state.PoolView, k state.TargetKey, now 
 	defer l.watching.Unlock()
 	w := l.watchOf(k)
 	w.most = max(w.most, most)
-	o.Capacity = w.steady(l.capacityOf(p, list, w.most, now), w.due(l.cfg.Interval, now))
 	w.rates.note(v, p, now)
-	share := shareOf(p, k)
+	share, due := shareOf(p, k), w.due(l.cfg.Interval, now)
 	o.arrivals(&w.rates, rateWindow, share)
+	o.Capacity = w.steady(l.capacityOf(p, list, w.most, now), due && !o.distressed(&l.lim), l.cfg.Rated)
 	w.step(o.asked(), l.cfg.Interval, now) // trends are told of noise, by which they judge
 	o.arrivals(&w.rates, w.rates.window(), share)
 	o.Ahead = w.ahead(o.asked(), o.Horizon, l.cfg.Interval, p.Spec.ScaleDaily, now)
+	if due {
+		w.growth.note(o.asked().most(o.Ahead), o.asked(), o.Horizon, &l.cfg, now)
+	}
+	o.Growth = w.growth.share
 	return o
+}
+
+// distressed reports that requests miss their objectives: what engines teach of their
+// rates then is not what they can do.
+func (o *Observation) distressed(lim *Limits) bool {
+	return o.Judged >= sloLeast && o.Attained < lim.Attainment
 }
 
 // defaultObjective is the objective for the first token of a pool that has none.

@@ -32,7 +32,7 @@ type Plan struct {
 // Limits are the plan's and the guard's constants.
 type Limits struct {
 	Utilisation, Busiest     float64 // wanted of small pools, and at most
-	Headroom                 float64
+	Headroom, Rush           float64
 	DownMargin               float64 // share below the wanted utilisation that a step down needs
 	DownShare, Regrow        float64
 	StepUp                   int
@@ -81,10 +81,14 @@ func Propose(o *Observation, lim *Limits) Plan {
 		p.To, p.Reason = 1, reasonWake
 		p.Text = fmt.Sprintf("%s to an empty pool", wakers(o))
 	case p.Needed > o.Target:
-		p.To, p.Reason = min(p.Needed, o.Target+max(lim.StepUp, 2*o.Target), o.Max), reasonLoad
+		to := p.Needed
+		if grown, ok := outgrown(o, lim); ok {
+			to = min(to, grown)
+		}
+		p.To, p.Reason = min(hasten(o, to, lim), o.Target+max(lim.StepUp, 2*o.Target), o.Max), reasonLoad
 		p.Text = explain(o, n, lim)
-		if to, ok := outgrown(o, lim); ok {
-			p.To = min(p.To, to)
+		if p.To > to {
+			p.Text += fmt.Sprintf("; %d more until enough serve", p.To-to)
 		}
 		if p.To == o.Target {
 			p.Reason, p.Refusal = "", refusedMaximum
@@ -195,7 +199,7 @@ func evidence(o *Observation, p *Plan, lim *Limits) map[string]float64 {
 	e := map[string]float64{
 		"in_flight": o.InFlight, "waiting_inside": o.Inside, "queued": o.Queued, "prefill_tokens": o.PrefillTokens,
 		"capacity_prefill_tokens": o.Capacity.PrefillTokens,
-		"utilisation_target":      n.aim, evidenceNeeded: float64(p.Needed), evidenceExactly: n.replicas,
+		"utilisation_target":      n.aim, "growth": o.Growth, evidenceNeeded: float64(p.Needed), evidenceExactly: n.replicas,
 		"present": float64(o.Present), "serving": float64(o.Serving), "pending": float64(o.Pending),
 		"coverage": o.Coverage, "readings": o.Readings, "skew": o.Skew,
 		"start_up_s": o.StartUp.Seconds(), "calm_s": o.CalmFor.Seconds(), "hot_s": o.HotFor.Seconds(),

@@ -8,12 +8,13 @@ import (
 // aim is the utilisation to aim at for a load that would keep so many replicas wholly
 // busy. The room beside it is for what varies: Headroom times the square root of how many
 // requests replicas have at a time (square-root staffing: Halfin and Whitt, 1981), so it
-// is a smaller share of a large pool; never more than Utilisation leaves, nor less than
-// Busiest does.
-func (lim *Limits) aim(load float64, c *Capacity) float64 {
+// is a smaller share of a large pool. Where growth, the share by which what came has
+// lately exceeded what was foreseen of it, is more than that, it counts. Never more than
+// Utilisation leaves, nor less than Busiest does.
+func (lim *Limits) aim(load float64, c *Capacity, growth float64) float64 {
 	room, most := lim.widest(), lim.widest()
 	if n := load * c.Requests; n > 0 {
-		room = lim.Headroom / math.Sqrt(n)
+		room = max(growth, lim.Headroom/math.Sqrt(n))
 	}
 	least := 1/max(lim.Utilisation, lim.Busiest) - 1
 	return 1 / (1 + min(most, max(least, room)))
@@ -46,6 +47,23 @@ func stepDown(o *Observation, lim *Limits) int {
 		spare = 1
 	}
 	return max(1, min(spare, int(lim.DownShare*float64(o.Target))))
+}
+
+// hasten is how many to ask for when so many are needed: Rush more for each that is short,
+// while more comes in a second than those that serve could do, wholly busy. What waits then
+// grows until new ones serve. Of more, whose starts take differently long, as many as are
+// needed serve sooner; the others are called off. That takes a cooldown, so where a start
+// is shorter than that all would have come by then.
+func hasten(o *Observation, n int, lim *Limits) int {
+	short := n - o.Serving
+	if short <= 0 || o.Serving == 0 || o.StartUp < o.Cooldown {
+		return n
+	}
+	comes := Demand{PrefillRate: o.PrefillRate, OutputRate: o.OutputRate}
+	if loadOf(o, &comes).replicas > float64(o.Serving) {
+		n += int(math.Ceil(lim.Rush * float64(short)))
+	}
+	return n
 }
 
 // outgrown reports whether what comes has grown since the last step up so far that more

@@ -20,7 +20,7 @@ var roomy = Limits{
 func TestRoomShrinksWithTheNumberOfRequests(t *testing.T) {
 	f := func(load, requests, want float64) {
 		t.Helper()
-		if got := roomy.aim(load, &Capacity{Requests: requests}); math.Abs(got-want) > 1e-9 {
+		if got := roomy.aim(load, &Capacity{Requests: requests}, 0); math.Abs(got-want) > 1e-9 {
 			t.Errorf("%g replicas of %g requests: %.4f, want %.4f", load, requests, got, want)
 		}
 	}
@@ -29,7 +29,7 @@ func TestRoomShrinksWithTheNumberOfRequests(t *testing.T) {
 	f(4, 100, 1/1.2)
 	f(100, 4, 1/1.2)
 	f(100, 100, 0.9) // 4/sqrt(10000) is less than a ninth
-	if got := testLimits.aim(100, &Capacity{Requests: 100}); got != 0.8 {
+	if got := testLimits.aim(100, &Capacity{Requests: 100}, 0); got != 0.8 {
 		t.Errorf("without such limits: %v", got)
 	}
 	if n := roomy.need(&Observation{Target: 4, InFlight: 400, Capacity: Capacity{Requests: 100}}); math.Abs(n.replicas-4.8) > 1e-9 {

@@ -16,16 +16,13 @@ type watch struct {
 	stepAt time.Time // of the last step of trends
 	trends [resources]trend
 	days   [resources]profile
+	growth growth
 	rated  [2][]float64 // what a replica prefills and puts out, as learned, at the last steps
 }
 
-// ratedPoints is what a replica's rates are the median of, one every 15 s: ten minutes.
-// What calibration learns swings by 7 % while nothing changes, and falls by half while
-// engines are in distress, which lasts for about a start.
-const ratedPoints = 40
-
-// steady is a capacity with rates that do not swing.
-func (w *watch) steady(c Capacity, due bool) Capacity {
+// steady is a capacity with rates that do not swing: medians of so many points. What
+// calibration learns swings by 7 % while nothing changes.
+func (w *watch) steady(c Capacity, due bool, points int) Capacity {
 	for i, f := range []*float64{&c.PrefillRate, &c.OutputRate} {
 		if *f <= 0 { // not known
 			w.rated[i] = nil
@@ -34,7 +31,7 @@ func (w *watch) steady(c Capacity, due bool) Capacity {
 		if due || len(w.rated[i]) == 0 {
 			w.rated[i] = append(w.rated[i], *f)
 		}
-		if over := len(w.rated[i]) - ratedPoints; over > 0 {
+		if over := len(w.rated[i]) - points; over > 0 {
 			w.rated[i] = slices.Delete(w.rated[i], 0, over)
 		}
 		*f = median(slices.Clone(w.rated[i]))

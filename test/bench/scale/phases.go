@@ -75,7 +75,7 @@ type looks [][]string
 
 var looksHead = []string{
 	"minute", "rate", "replicas", "serving", "target", "needed", "in_flight", "prefill", "output", "ahead_prefill", "ahead_output", "waiting_tokens",
-	"cap_requests", "cap_prefill", "cap_output", "correction", "attained", "start_up", "hot", "calm", "fits", "refusal", "to",
+	"cap_requests", "cap_prefill", "cap_output", "correction", "attained", "start_up", "hot", "calm", "fits", "growth", "refusal", "to",
 }
 
 func (h *hearsay) look(p *pool) {
@@ -85,7 +85,7 @@ func (h *hearsay) look(p *pool) {
 		for _, x := range []float64{
 			p.w.rate(p.now), float64(len(p.list)), float64(o.Serving), float64(o.Target), float64(r.Plan.Needed), o.InFlight, o.PrefillRate, o.OutputRate,
 			o.Ahead.PrefillRate, o.Ahead.OutputRate, o.PrefillTokens, o.Capacity.Requests, o.Capacity.PrefillRate, o.Capacity.OutputRate, o.Correction,
-			o.Attained, o.StartUp.Seconds(), o.HotFor.Seconds(), o.CalmFor.Seconds(), float64(o.Fits),
+			o.Attained, o.StartUp.Seconds(), o.HotFor.Seconds(), o.CalmFor.Seconds(), float64(o.Fits), o.Growth,
 		} {
 			line = append(line, strconv.FormatFloat(math.Round(1000*x)/1000, 'f', -1, 64))
 		}

@@ -27,14 +27,21 @@ func variants(s string) (list []variant, err error) {
 			if err != nil {
 				return nil, fmt.Errorf("variant %q: %w", one, err)
 			}
-			if constant(&autoscale.Config{}, name) == nil {
+			if constant(&autoscale.Config{}, name) == nil && name != "fade" && name != "rated" {
 				return nil, fmt.Errorf("variant %q: no such constant", one)
 			}
 			values[name] = max(x, never)
 		}
 		list = append(list, variant{text, func(c *autoscale.Config) {
 			for name, x := range values {
-				*constant(c, name) = x
+				switch name {
+				case "fade":
+					c.Fade = seconds(x * hour)
+				case "rated":
+					c.Rated = max(1, int(x))
+				default:
+					*constant(c, name) = x
+				}
 			}
 		}})
 	}
@@ -44,7 +51,7 @@ func variants(s string) (list []variant, err error) {
 // constant is one of the loop's by its name; nil: none.
 func constant(c *autoscale.Config, name string) *float64 {
 	return map[string]*float64{
-		"utilisation": &c.Utilisation, "busiest": &c.Busiest, "headroom": &c.Headroom,
+		"utilisation": &c.Utilisation, "busiest": &c.Busiest, "headroom": &c.Headroom, "rush": &c.Rush,
 		"margin": &c.DownMargin, "share": &c.DownShare, "regrow": &c.Regrow, "attainment": &c.Attainment,
 	}[name]
 }
