@@ -11,9 +11,9 @@ import (
 // What bands have at a time is an average of the last half minute, or so, here and, by
 // what they told, at others.
 func TestWhatBandsAskFor(t *testing.T) {
-	s, now := newClockedStore(2)
+	s, clock := newClockedStore(2)
 	c := s.View().PoolNamed("chat").Counter
-	own := func() state.Holds { return c.Holds(*now) }
+	own := func() state.Holds { return c.Holds(clock.t) }
 	near := func(what string, got, want float64) {
 		t.Helper()
 		if math.Abs(got-want) > 0.02*want+0.001 {
@@ -28,11 +28,11 @@ func TestWhatBandsAskFor(t *testing.T) {
 		s.ApplyRows(state.Rows{Router: "a", Boot: 1, Seq: seq, Full: true, Traffic: []state.Traffic{{Pool: "chat", HighTime: high}}})
 	}
 	told(1, 7_000_000) // whatever was before this router began to listen
-	c.Asks(state.BandHigh, 2, *now)
-	c.Runs(state.BandHigh, 1, *now)
-	c.Asks(state.BandLow, 9, *now)
+	c.Asks(state.BandHigh, 2, clock.t)
+	c.Runs(state.BandHigh, 1, clock.t)
+	c.Asks(state.BandLow, 9, clock.t)
 	for i := range 120 {
-		*now = now.Add(time.Second)
+		clock.t = clock.t.Add(time.Second)
 		told(uint64(i+2), 7_000_000+int64(i+1)*3000)
 	}
 	h := own()
@@ -49,10 +49,10 @@ func TestWhatBandsAskFor(t *testing.T) {
 		t.Errorf("told as %+v", got)
 	}
 	// It fades.
-	c.Asks(state.BandHigh, -2, *now)
-	c.Runs(state.BandHigh, -1, *now)
+	c.Asks(state.BandHigh, -2, clock.t)
+	c.Runs(state.BandHigh, -1, clock.t)
 	for i := range 60 {
-		*now = now.Add(time.Second)
+		clock.t = clock.t.Add(time.Second)
 		told(uint64(200+i), 7_360_000)
 	}
 	near("a minute later", asked(), 5*(1-math.Exp(-4))*math.Exp(-2))
