@@ -3,6 +3,7 @@ package state_test
 import (
 	"math"
 	"testing"
+	"time"
 
 	"github.com/hearsay-llm/hearsay/state"
 )
@@ -10,9 +11,9 @@ import (
 // What bands have at a time is an average of the last half minute, or so, here and, by
 // what they told, at others.
 func TestWhatBandsAskFor(t *testing.T) {
-	s, now := newClockedStore(2)
+	s, clock := newClockedStore(2)
 	c := s.View().PoolNamed("chat").Counter
-	own := func() state.Holds { return c.Holds(now.now()) }
+	own := func() state.Holds { return c.Holds(clock.t) }
 	near := func(what string, got, want float64) {
 		t.Helper()
 		if math.Abs(got-want) > 0.02*want+0.001 {
@@ -27,11 +28,11 @@ func TestWhatBandsAskFor(t *testing.T) {
 		s.ApplyRows(state.Rows{Router: "a", Boot: 1, Seq: seq, Full: true, Traffic: []state.Traffic{{Pool: "chat", HighTime: high}}})
 	}
 	told(1, 7_000_000) // whatever was before this router began to listen
-	c.Asks(state.BandHigh, 2, now.now())
-	c.Runs(state.BandHigh, 1, now.now())
-	c.Asks(state.BandLow, 9, now.now())
+	c.Asks(state.BandHigh, 2, clock.t)
+	c.Runs(state.BandHigh, 1, clock.t)
+	c.Asks(state.BandLow, 9, clock.t)
 	for i := range 120 {
-		now.advance(1000)
+		clock.t = clock.t.Add(time.Second)
 		told(uint64(i+2), 7_000_000+int64(i+1)*3000)
 	}
 	h := own()
@@ -48,10 +49,10 @@ func TestWhatBandsAskFor(t *testing.T) {
 		t.Errorf("told as %+v", got)
 	}
 	// It fades.
-	c.Asks(state.BandHigh, -2, now.now())
-	c.Runs(state.BandHigh, -1, now.now())
+	c.Asks(state.BandHigh, -2, clock.t)
+	c.Runs(state.BandHigh, -1, clock.t)
 	for i := range 60 {
-		now.advance(1000)
+		clock.t = clock.t.Add(time.Second)
 		told(uint64(200+i), 7_360_000)
 	}
 	near("a minute later", asked(), 5*(1-math.Exp(-4))*math.Exp(-2))
