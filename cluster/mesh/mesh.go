@@ -218,11 +218,8 @@ func (m *Mesh) reconcile(ctx context.Context, keepers map[state.RouterID]context
 	}
 }
 
-// maxHandshakes bounds the accepted connections that have not proved themselves.
-const maxHandshakes = 128
-
 func (m *Mesh) accept(ctx context.Context) error {
-	slots := make(chan struct{}, maxHandshakes)
+	door := newDoor()
 	for {
 		conn, err := m.cfg.Listener.Accept()
 		if err != nil {
@@ -235,14 +232,13 @@ func (m *Mesh) accept(ctx context.Context) error {
 			}
 			continue
 		}
-		select {
-		case slots <- struct{}{}:
-		default:
+		host := hostOf(conn)
+		if !door.enter(host) {
 			m.metrics.drop("handshakes")
 			_ = conn.Close()
 			continue
 		}
-		m.wg.Go(func() { m.welcome(ctx, conn, func() { <-slots }) })
+		m.wg.Go(func() { m.welcome(ctx, conn, func() { door.leave(host) }) })
 	}
 }
 
