@@ -19,7 +19,8 @@ func TestAllow(t *testing.T) {
 	f("http://10.0.0.1:80", true)
 	f("http://r1:80", true)
 	f("http://127.0.0.1:80", true)
-	for _, bad := range []string{"169.254.169.254", "[fe80::1]", "0.0.0.0", "[::]", "224.0.0.1", "255.255.255.255", "[fd00:ec2::254]", "metadata.google.internal",
+	for _, bad := range []string{
+		"169.254.169.254", "[fe80::1]", "0.0.0.0", "[::]", "224.0.0.1", "255.255.255.255", "[fd00:ec2::254]", "metadata.google.internal",
 		"[64:ff9b::169.254.169.254]", "[64:ff9b::a9fe:a9fe]", "[2002:a9fe:a9fe::1]", "[64:ff9b::]", "168.63.129.16", "[64:ff9b::100.100.100.200]", "instance-data", "metadata.goog",
 	} {
 		f("http://"+bad+":80", false)
