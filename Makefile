@@ -92,7 +92,7 @@ sim-policies: ## every policy on the same workloads in simulated time, their kne
 
 .PHONY: sim-scale
 sim-scale: ## the scaling loop beside an HPA-like and a KPA-like rule, each swept, and an oracle, in simulated time: 14 days of ServeGen, steps, spikes, faults (minutes; SCALE="-workloads step" runs a part)
-	$(GO) run ./test/bench/scale $(or $(SCALE),-variants 'utilisation=0.65;headroom=8;headroom=99;regrow=9' -images docs/img)
+	$(GO) run ./test/bench/scale $(or $(SCALE),-variants 'headroom=8;fade=0.5;fade=6;rush=0;regrow=9' -images docs/img)
 
 .PHONY: bench
 bench: ## Go benchmarks of the parts on the request path (minutes)

@@ -23,7 +23,7 @@ func main() {
 	flag.StringVar(&o.only, "workloads", "", "play these alone (comma-separated)")
 	flag.StringVar(&o.out, "out", "test/bench/out", "directory for scale.json")
 	flag.StringVar(&o.images, "images", "", "directory for plots (SVG)")
-	flag.StringVar(&o.front, "variants", "", "play hearsay with these constants too, such as 'utilisation=0.8;headroom=3,regrow=9' (utilisation, busiest, headroom, margin, share, regrow, attainment)")
+	flag.StringVar(&o.front, "variants", "", "play hearsay with these constants too, such as 'utilisation=0.8;headroom=3,regrow=9' (utilisation, busiest, headroom, margin, share, rush, regrow, attainment; fade in hours, rated in points)")
 	flag.StringVar(&o.minutes, "minutes", "", "directory for what hearsay's loop saw and planned, a line a minute (CSV)")
 	flag.IntVar(&o.seeds, "seeds", 3, "seeds")
 	flag.BoolVar(&o.alone, "alone", false, "play hearsay and the oracle alone")
