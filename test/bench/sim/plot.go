@@ -38,6 +38,7 @@ func Plot(dir string, results []Result) error {
 		{"sim-policies-synthetic.svg", "Mean TTFT by policy, Mooncake synthetic, 8 routers, 8 replicas", "rate / the trace's own", seconds, byRate(results, "policies", "synthetic, KV 400k, 8 x 8", ", %s", ttft)},
 		{"sim-policies-azure.svg", "Mean TTFT by policy, Azure's lengths with Zipf prefixes, 8 routers, 8 replicas", "rate / the trace's own", seconds, byRate(results, "policies", "azure, KV 400k, 8 x 8", ", %s", ttft)},
 		{"sim-llmd.svg", "TTFT p90 by policy, llm-d's shape, fresh questions, 4 routers", "requests/s", seconds, byRate(results, "llmd", "fresh", "4 routers, %s", func(r *Result) float64 { return r.Figures.TTFTP90 })},
+		{"sim-llmd-1.svg", "TTFT p90 by policy, llm-d's shape, fresh questions, 1 router", "requests/s", seconds, byRate(results, "llmd", "fresh", "1 router, %s", func(r *Result) float64 { return r.Figures.TTFTP90 })},
 		{"sim-llmd-repeated.svg", "TTFT p90 by policy, llm-d's shape, repeated questions, 4 routers", "requests/s", seconds, byRate(results, "llmd", "repeated", "4 routers, %s", func(r *Result) float64 { return r.Figures.TTFTP90 })},
 		{"sim-bytes.svg", "What a router sends to the others", "routers", "sent (kB/s)", byReplicas(results)},
 		{"sim-regret.svg", "Regret of a pick: true score less the best one's", "regret (ms)", "share of picks", regrets},
