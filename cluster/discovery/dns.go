@@ -225,13 +225,3 @@ func dnsFault(err error) error {
 	}
 	return fmt.Errorf("can't be resolved: %s", clip(err.Error()))
 }
-
-// NewResolver asks one DNS server, host:port, or the system's where that is empty.
-// Files such as /etc/hosts and search lists count as usual.
-func NewResolver(server string, dial func(ctx context.Context, network, addr string) (net.Conn, error)) *net.Resolver {
-	r := &net.Resolver{PreferGo: true}
-	if server != "" {
-		r.Dial = func(ctx context.Context, network, _ string) (net.Conn, error) { return dial(ctx, network, server) }
-	}
-	return r
-}

@@ -64,16 +64,19 @@ func (z *zone) ServeDNS(w dns.ResponseWriter, q *dns.Msg) {
 	if tcp {
 		z.tcp++
 	}
-	exists := false
+	exists, name := false, q.Question[0].Name
 	for _, s := range z.records {
 		rr, err := dns.NewRR(s)
 		if err != nil {
 			panic(err)
 		}
-		if rr.Header().Name != q.Question[0].Name {
+		if rr.Header().Name != name {
 			continue
 		}
 		exists = true
+		if alias, ok := rr.(*dns.CNAME); ok {
+			m.Answer, name = append(m.Answer, rr), alias.Target
+		}
 		if rr.Header().Rrtype == q.Question[0].Qtype {
 			m.Answer = append(m.Answer, rr)
 		}
