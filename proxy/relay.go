@@ -93,11 +93,15 @@ func (a *relay) watch() {
 			}
 		}
 	case a.sink != nil:
-		read := a.deltas.Read
-		if r.native {
-			read = a.deltas.ReadEvent
+		switch {
+		case r.native:
+			opts.OnData = func(payload []byte) { a.deltas.ReadEvent(payload, a.sink) }
+		case r.chat != nil:
+			opts.OnData = func(payload []byte) { a.deltas.Read(payload, a.sink) }
+		default:
+			opts.OnChunk = func(payload []byte) (from, to int) { return a.deltas.Read(payload, a.sink) }
+			opts.OnText = func(inner []byte, escaped bool) { a.deltas.Text(inner, escaped, a.sink) }
 		}
-		opts.OnData = func(payload []byte) { read(payload, a.sink) }
 	}
 	if r.chat != nil {
 		a.message = messages.NewStream(r.chat.asked, r.family())

@@ -140,33 +140,45 @@ type Deltas struct {
 }
 
 // Read reads the JSON of one chunk. Chunks of other choices than the first break the answer, as do tool calls that do
-// not come one after the other and chunks that can't be read.
-func (d *Deltas) Read(chunk []byte, sink AnswerSink) {
+// not come one after the other and chunks that can't be read. It returns where in the chunk the piece of text lies that
+// is all it says, a JSON string with its quotes; both are 0 where it says anything else, or nothing.
+func (d *Deltas) Read(chunk []byte, sink AnswerSink) (from, to int) {
 	c := scan.New(chunk)
 	if !c.EnterObject() {
 		sink.BreakAnswer()
-		return
+		return 0, 0
 	}
+	choices := 0
+	var text scan.Value
 	var scratch [32]byte
 	for key, ok := c.NextField(); ok; key, ok = c.NextField() {
 		if string(key.Text(chunk, scratch[:0])) != "choices" || !c.EnterArray() {
 			c.Skip()
 			continue
 		}
-		for c.NextElem() {
+		for ; c.NextElem(); choices++ {
 			var one delta
 			one.choice(&c, chunk)
 			if one.index != 0 {
 				sink.BreakAnswer()
-				continue
+				return 0, 0
 			}
 			one.feed(chunk, sink, d)
+			text = one.onlyText()
 		}
 	}
 	if c.End() != nil {
 		sink.BreakAnswer()
+		return 0, 0
 	}
+	if choices != 1 {
+		return 0, 0
+	}
+	return text.Start, text.End
 }
+
+// Text passes the next piece of text on, a string's inner bytes as they lie in the chunk.
+func (d *Deltas) Text(inner []byte, escaped bool, sink AnswerSink) { d.pass(inner, escaped, sink, false) }
 
 // delta is one choice of a chunk or of a whole answer.
 type delta struct {
@@ -218,6 +230,18 @@ func (d *delta) message(c *scan.Cursor, doc []byte) {
 			d.legacy = v
 		}
 	}
+}
+
+// onlyText is the text of a choice that says nothing else, none if it does.
+func (d *delta) onlyText() scan.Value {
+	switch {
+	case d.calls.Kind == scan.Array || d.legacy.Kind == scan.Object || d.refusal.Kind == scan.String:
+	case d.text.Kind == scan.String && d.content.Kind == scan.None:
+		return d.text
+	case d.content.Kind == scan.String && d.text.Kind == scan.None:
+		return d.content
+	}
+	return scan.Value{}
 }
 
 // feed passes the choice's pieces on.
@@ -298,10 +322,14 @@ func (s *Deltas) text(doc []byte, v scan.Value, sink AnswerSink, arguments bool)
 	if v.Kind != scan.String {
 		return
 	}
-	raw := v.Inner(doc)
+	s.pass(v.Inner(doc), v.Escaped, sink, arguments)
+}
+
+// pass does it with the string's inner bytes.
+func (s *Deltas) pass(raw []byte, escaped bool, sink AnswerSink, arguments bool) {
 	for len(raw) > 0 {
 		piece := raw
-		if v.Escaped {
+		if escaped {
 			n, used := scan.Decode(s.buf[:], raw)
 			piece, raw = s.buf[:n], raw[used:]
 		} else {

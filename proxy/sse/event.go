@@ -99,6 +99,11 @@ type edit struct {
 func (f *Framer) event(raw []byte) (keep bool) {
 	f.edits = f.edits[:0]
 	f.seen.blocks++
+	if inner, escaped, ok := f.like.text(raw); ok {
+		f.seen.events++
+		f.opts.OnText(inner, escaped)
+		return true
+	}
 	payload, at, name := f.payload(raw)
 	if len(payload) == 0 { // the standard dispatches no event without data
 		if len(bytes.TrimSpace(raw)) > 0 {
@@ -111,9 +116,7 @@ func (f *Framer) event(raw []byte) (keep bool) {
 		return true
 	}
 	f.seen.events++
-	if f.opts.OnData != nil {
-		f.opts.OnData(payload)
-	}
+	from, to := f.tell(payload)
 	if f.opts.Typed && len(name) == 0 {
 		name = typeOf(payload)
 	}
@@ -125,7 +128,12 @@ func (f *Framer) event(raw []byte) (keep bool) {
 			f.seen.leading++
 		}
 	}
-	keep, cutFrom, cutTo := f.observe(payload, string(name) == "error")
+	isError, cutFrom, cutTo := string(name) == "error", 0, 0
+	if keep = !isError && !ofInterest(payload); !keep {
+		keep, cutFrom, cutTo = f.observe(payload, isError)
+	} else if at >= 0 && len(name) == 0 && !f.opts.Typed && !f.renames(payload) {
+		f.like.learn(raw, at+from, at+to)
+	}
 	if f.opts.DropUsage && !keep {
 		f.edits = append(f.edits, edit{0, len(raw), ""})
 		return false
@@ -140,6 +148,17 @@ func (f *Framer) event(raw []byte) (keep bool) {
 		f.rename(payload, at)
 	}
 	return true
+}
+
+// tell hands a payload on. It returns what OnChunk does.
+func (f *Framer) tell(payload []byte) (from, to int) {
+	switch {
+	case f.opts.OnChunk != nil:
+		return f.opts.OnChunk(payload)
+	case f.opts.OnData != nil:
+		f.opts.OnData(payload)
+	}
+	return 0, 0
 }
 
 // payload joins an event's data lines; it is empty if there is no data. at is where in raw the payload lies, -1 if it is
@@ -201,13 +220,14 @@ var (
 	keyFinish  = []byte(`"finish_reason"`)
 )
 
-// observe reads a payload where one of the keys of interest is in it; text can't hold them, since quotes in it are
-// escaped. cutFrom and cutTo are the part of the payload that is left out.
+// ofInterest says whether one of the keys of interest is in a payload; text can't hold them, since quotes in it are
+// escaped.
+func ofInterest(payload []byte) bool {
+	return bytes.Contains(payload, keyUsage) || bytes.Contains(payload, keyError) || bytes.Contains(payload, keyTimings) || finishes(payload)
+}
+
+// observe reads a payload of interest. cutFrom and cutTo are the part of the payload that is left out.
 func (f *Framer) observe(payload []byte, isError bool) (keep bool, cutFrom, cutTo int) {
-	if !isError && !bytes.Contains(payload, keyUsage) && !bytes.Contains(payload, keyError) &&
-		!bytes.Contains(payload, keyTimings) && !finishes(payload) {
-		return true, 0, 0
-	}
 	c := scan.New(payload)
 	if !c.EnterObject() {
 		if isError {

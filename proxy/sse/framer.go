@@ -42,6 +42,15 @@ type Options struct {
 	// OnData, if not nil, is called with the payload of every event that is no comment and not [DONE]: its data lines
 	// joined by LF. The slice is valid during the call.
 	OnData func(payload []byte)
+
+	// OnChunk, if not nil, is called in the place of OnData. It returns where in the payload the piece of text lies that
+	// the event adds to an answer, a JSON string with its quotes; both are 0 if the event says anything else. Events that
+	// differ from such a one in that string alone may then be told by OnText instead.
+	OnChunk func(payload []byte) (from, to int)
+
+	// OnText takes that string's inner bytes, which are valid, and whether there are escapes among them. It must be set
+	// if OnChunk is. The slice is valid during the call.
+	OnText func(inner []byte, escaped bool)
 }
 
 // change says whether a stream is changed: then an event is passed on only when all of it is there.
@@ -67,6 +76,7 @@ type Framer struct {
 	cr   bool // the last line ended with CR: a LF that follows at once belongs to it
 	kept bool // the last event was passed on, so what belongs to it is
 
+	like like
 	seen observed
 }
 
@@ -76,6 +86,7 @@ func (f *Framer) Reset(opts Options) {
 	*f = Framer{
 		opts: opts, limit: f.limit, seen: f.seen,
 		held: shrink(f.held), out: shrink(f.out), data: shrink(f.data), edits: f.edits[:0],
+		like: like{raw: f.like.raw[:0]},
 	}
 }
 

@@ -81,7 +81,7 @@ func main() {
 	flag.DurationVar(&o.gap, "gap", 10*time.Millisecond, "time between the chunks of a stream")
 	flag.BoolVar(&o.install, "install", false, "install what is missing of nginx and HAProxy (Debian, as root)")
 	flag.BoolVar(&o.quick, "quick", false, "one round with a tenth of the requests")
-	flag.BoolVar(&o.profile, "profile", false, "then write CPU profiles of the router, one for each cell, into the directory for results")
+	flag.BoolVar(&o.profile, "profile", false, "then write CPU profiles of the router, one for each cell and load, into the directory for results")
 	flag.StringVar(&o.as, "as", "", "be a part of the benchmark: engine, reverse or bare")
 	flag.StringVar(&o.listen, "listen", "127.0.0.1:0", "where that part listens")
 	flag.StringVar(&o.engine, "engine", "", "host and port of the engine, for reverse and bare")

@@ -244,26 +244,38 @@ func (a *setup) idle(ctx context.Context, o *options) (map[string]float64, error
 
 // profile loads the router with each cell and writes where its CPU time goes.
 func (a *setup) profile(ctx context.Context, o *options, list []cell) error {
-	const seconds = 5
+	const span = 5 * time.Second
 	for _, s := range a.subjects {
 		if s.admin == "" {
 			continue
 		}
 		for _, c := range list {
-			name := filepath.Join(o.out, s.name+"_"+c.Name+".pprof")
-			done := make(chan error, 1)
-			go func() { done <- fetch(ctx, fmt.Sprintf("%s/debug/pprof/profile?seconds=%d", s.admin, seconds), name) }()
-			var err error
-			for loaded := time.Now(); time.Since(loaded) < seconds*time.Second && err == nil; {
-				_, err = closed(ctx, &c, s.addr, c.Conns, max(4*c.Conns, c.Closed/10))
+			shut := func() error {
+				_, err := closed(ctx, &c, s.addr, c.Conns, max(4*c.Conns, c.Closed/10))
+				return err
 			}
-			if perr := <-done; err == nil {
-				err = perr
+			free := func() error {
+				_, err := open(ctx, &c, s.addr, c.Most, int(c.Rate*span.Seconds()))
+				return err
 			}
-			if err != nil {
-				return fmt.Errorf("profile of %s: %w", c.Name, err)
+			for name, load := range map[string]func() error{"": shut, "_open": free} {
+				name = filepath.Join(o.out, s.name+"_"+c.Name+name+".pprof")
+				done := make(chan error, 1)
+				go func() {
+					done <- fetch(ctx, fmt.Sprintf("%s/debug/pprof/profile?seconds=%d", s.admin, int(span.Seconds())), name)
+				}()
+				var err error
+				for begin := time.Now(); time.Since(begin) < span && err == nil; {
+					err = load()
+				}
+				if perr := <-done; err == nil {
+					err = perr
+				}
+				if err != nil {
+					return fmt.Errorf("profile of %s: %w", c.Name, err)
+				}
+				fmt.Fprintf(o.progress, "%s\n", name)
 			}
-			fmt.Fprintf(o.progress, "%s\n", name)
 		}
 	}
 	return nil
