@@ -40,6 +40,10 @@ type clientConn struct {
 	first    [firstSize]byte // where a request's first bytes come
 	began    time.Time       // when the request now being read began; the serving goroutine's
 	reading  bool            // a request is being read, not answered; the serving goroutine's
+	rest     time.Time       // until when a request may be waited for; zero: for ever. The serving goroutine's
+	readBy   limit           // the serving goroutine's
+	writeBy  limit           // the serving goroutine's
+	tls      bool            // it wraps another one: a write that was cut short can't be gone on with
 	state    atomic.Int32
 	closed   atomic.Bool
 	budget   *budget
@@ -109,16 +113,25 @@ func (c *clientConn) receive(p []byte) (int, error) {
 		}
 		return n, nil
 	}
+	by := c.rest
 	if c.reading {
-		d := time.Now().Add(c.limits.ReadStall)
-		if end := c.began.Add(c.limits.ReadTotal); end.Before(d) {
-			d = end
-		}
-		if err := c.Conn.SetReadDeadline(d); err != nil {
-			return 0, err
+		by = time.Now().Add(c.limits.ReadStall)
+		if end := c.began.Add(c.limits.ReadTotal); end.Before(by) {
+			by = end
 		}
 	}
-	return c.Conn.Read(p)
+	for {
+		if !c.readBy.serves(by) {
+			if err := c.Conn.SetReadDeadline(by); err != nil {
+				return 0, err
+			}
+			c.readBy.at = by
+		}
+		n, err := c.Conn.Read(p)
+		if n > 0 || !c.readBy.early(err, by) {
+			return n, err
+		}
+	}
 }
 
 // charge adds n bytes to what the request holds, if the budget allows them: it reports
@@ -166,22 +179,35 @@ func (b *budget) take(n int64) bool {
 
 func (b *budget) give(n int64) { b.used.Add(-n) }
 
-// SetReadDeadline is the HTTP server's wish. It has a say between requests only.
+// SetReadDeadline is the HTTP server's wish. It has a say between requests only, and
+// counts from the next read on.
 func (c *clientConn) SetReadDeadline(t time.Time) error {
-	if c.reading {
-		return nil
+	if !c.reading {
+		c.rest = t
 	}
-	return c.Conn.SetReadDeadline(t)
+	return nil
 }
 
 func (c *clientConn) Write(p []byte) (n int, err error) {
 	for {
-		piece := p[n:min(len(p), n+writePiece)]
-		if err := c.SetWriteDeadline(time.Now().Add(c.limits.WriteStall)); err != nil {
+		m, err := c.writeBefore(p[n:min(len(p), n+writePiece)], time.Now().Add(c.limits.WriteStall))
+		if n += m; err != nil || n == len(p) {
 			return n, err
 		}
-		m, err := c.Conn.Write(piece)
-		if n += m; err != nil || n == len(p) {
+	}
+}
+
+// writeBefore writes p whole until then.
+func (c *clientConn) writeBefore(p []byte, by time.Time) (n int, err error) {
+	for {
+		if c.tls || !c.writeBy.serves(by) {
+			if err := c.SetWriteDeadline(by); err != nil {
+				return n, err
+			}
+			c.writeBy.at = by
+		}
+		m, err := c.Conn.Write(p[n:])
+		if n += m; !c.writeBy.early(err, by) {
 			return n, err
 		}
 	}

@@ -241,7 +241,7 @@ func (p *connPool) connect(ctx context.Context) (*upConn, error) {
 // put gives a connection back whose last answer was read to its proper end; isHasty says
 // that its replica is of a kind that closes connections after streams.
 func (p *connPool) put(c *upConn, isHasty bool) {
-	if c.pending() > 0 || c.err != nil || c.Conn.SetDeadline(time.Time{}) != nil {
+	if c.pending() > 0 || c.err != nil {
 		p.discard(c)
 		return
 	}

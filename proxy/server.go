@@ -185,7 +185,7 @@ func (s *Server) accept(ctx context.Context, ln net.Listener, helpers *sync.Wait
 // admit gives an accepted connection its goroutine, or refuses it.
 func (s *Server) admit(ctx context.Context, c net.Conn, helpers *sync.WaitGroup) {
 	now := time.Now()
-	cc := &clientConn{Conn: c, limits: &s.limits, budget: &s.budget, bodies: &s.bodies, accepted: now}
+	cc := &clientConn{Conn: c, limits: &s.limits, budget: &s.budget, bodies: &s.bodies, accepted: now, tls: socket(c) != c}
 	s.mu.Lock()
 	full := len(s.conns) >= s.limits.Conns
 	if !full {
@@ -217,7 +217,7 @@ func (s *Server) admit(ctx context.Context, c net.Conn, helpers *sync.WaitGroup)
 			cc.watch = s.watch
 		}
 	}
-	_ = c.SetReadDeadline(now.Add(s.limits.ReadStall))
+	_ = cc.SetReadDeadline(now.Add(s.limits.ReadStall))
 	s.serving.Go(func() { s.serve(cc) })
 }
 

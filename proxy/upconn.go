@@ -38,8 +38,10 @@ type upConn struct {
 	wrote    uint64        // bytes of requests, of all uses
 	before   uint64        // wrote when this use began
 
-	by    time.Time // by when the next bytes must come; zero: no limit
-	heart *heart    // nil, or sounded while nothing comes
+	by      time.Time // by when the next bytes must come; zero: no limit
+	readBy  limit
+	writeBy limit
+	heart   *heart // nil, or sounded while nothing comes
 
 	br    *bufio.Reader // nil while nothing is buffered
 	from  int           // in[from:to] has come and is not read yet
@@ -80,15 +82,38 @@ func (c *upConn) receive(p []byte, clean bool) (int, error) {
 		if h := c.heart; h != nil && h.every > 0 && (by.IsZero() || h.due.Before(by)) {
 			by, beat = h.due, true
 		}
-		if err := c.SetReadDeadline(by); err != nil {
-			return 0, err
+		if !c.readBy.serves(by) {
+			if err := c.SetReadDeadline(by); err != nil {
+				return 0, err
+			}
+			c.readBy.at = by
 		}
 		n, err := c.Conn.Read(p)
+		if n == 0 && c.readBy.early(err, by) {
+			continue
+		}
 		if !beat || n > 0 || !timedOut(err) {
 			return n, err
 		}
 		if err := c.heart.sound(clean); err != nil {
 			return 0, err
+		}
+	}
+}
+
+// send writes all of bufs, under one limit.
+func (c *upConn) send(bufs net.Buffers, by time.Time) error {
+	for {
+		if c.pool.tls != nil || !c.writeBy.serves(by) { // TLS can't go on with a write that was cut short
+			if err := c.SetWriteDeadline(by); err != nil {
+				return err
+			}
+			c.writeBy.at = by
+		}
+		n, err := bufs.WriteTo(c.Conn) // one writev where the connection is plain TCP
+		c.wrote += uint64(n)
+		if !c.writeBy.early(err, by) {
+			return err
 		}
 	}
 }

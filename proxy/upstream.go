@@ -171,12 +171,7 @@ func (x *exchange) write(out *outgoing) error {
 	var store [8][]byte
 	batch, size := append(net.Buffers(store[:0]), out.head), len(out.head)
 	flush := func() error {
-		if err := c.SetWriteDeadline(x.call.until(time.Now(), x.waits.idle)); err != nil {
-			return err
-		}
-		bufs := batch
-		n, err := bufs.WriteTo(c.Conn) // one writev where the connection is plain TCP
-		c.wrote += uint64(n)
+		err := c.send(batch, x.call.until(time.Now(), x.waits.idle))
 		batch, size = batch[:0], 0
 		return err
 	}

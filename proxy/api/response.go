@@ -178,7 +178,9 @@ func (d *Deltas) Read(chunk []byte, sink AnswerSink) (from, to int) {
 }
 
 // Text passes the next piece of text on, a string's inner bytes as they lie in the chunk.
-func (d *Deltas) Text(inner []byte, escaped bool, sink AnswerSink) { d.pass(inner, escaped, sink, false) }
+func (d *Deltas) Text(inner []byte, escaped bool, sink AnswerSink) {
+	d.pass(inner, escaped, sink, false)
+}
 
 // delta is one choice of a chunk or of a whole answer.
 type delta struct {
