@@ -43,12 +43,12 @@ func TestLimitsHoldToTheMoment(t *testing.T) {
 		f("request to a replica", wait, func(ours, theirs net.Conn) func() error {
 			c := &upConn{Conn: ours, pool: &connPool{}}
 			go func() { _, _ = theirs.Read(make([]byte, 1)) }()
-			if err := c.send(net.Buffers{piece}, time.Now().Add(stall)); err != nil {
+			if err := c.send(&net.Buffers{piece}, time.Now().Add(stall)); err != nil {
 				t.Fatal(err)
 			}
 			return func() error {
 				go func() { _, _ = theirs.Read(make([]byte, 1)) }()
-				err := c.send(net.Buffers{piece, piece}, time.Now().Add(stall))
+				err := c.send(&net.Buffers{piece, piece}, time.Now().Add(stall))
 				if c.wrote != 2 {
 					t.Errorf("%d bytes were sent", c.wrote)
 				}

@@ -155,6 +155,9 @@ func (j *Job) look() error {
 
 // lackOf is the wait that a pick's error estimates, and its kind.
 func lackOf(err error) (wait time.Duration, kind error) {
+	if err == nil {
+		return 0, nil
+	}
 	var e *routing.PickError
 	if !errors.As(err, &e) {
 		return 0, nil

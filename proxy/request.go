@@ -181,6 +181,7 @@ func (r *request) letGo() {
 		r.inQueue = nil
 	}
 	r.x.close()
+	r.x.freeHead()
 	if r.legs != nil {
 		r.closeLegs()
 	}

@@ -101,8 +101,8 @@ func (c *upConn) receive(p []byte, clean bool) (int, error) {
 	}
 }
 
-// send writes all of bufs, under one limit.
-func (c *upConn) send(bufs net.Buffers, by time.Time) error {
+// send writes all of bufs, under one limit, and uses them up.
+func (c *upConn) send(bufs *net.Buffers, by time.Time) error {
 	for {
 		if c.pool.tls != nil || !c.writeBy.serves(by) { // TLS can't go on with a write that was cut short
 			if err := c.SetWriteDeadline(by); err != nil {

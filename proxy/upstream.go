@@ -9,6 +9,7 @@ import (
 	"net"
 	"slices"
 	"strconv"
+	"sync"
 	"syscall"
 	"time"
 
@@ -167,27 +168,53 @@ func (x *exchange) connect(fresh bool) error {
 }
 
 func (x *exchange) write(out *outgoing) error {
-	c := x.conn
-	var store [8][]byte
-	batch, size := append(net.Buffers(store[:0]), out.head), len(out.head)
+	b := batches.Get().(*batch)
+	defer b.free()
+	b.add(out.head)
 	flush := func() error {
-		err := c.send(batch, x.call.until(time.Now(), x.waits.idle))
-		batch, size = batch[:0], 0
-		return err
+		defer b.clear()
+		return x.conn.send(&b.bufs, x.call.until(time.Now(), x.waits.idle))
 	}
 	for _, p := range out.body {
 		for len(p) > 0 {
-			if size >= sendPiece {
+			if b.size >= sendPiece {
 				if err := flush(); err != nil {
 					return err
 				}
 			}
-			n := min(len(p), sendPiece-size)
-			batch, size = append(batch, p[:n]), size+n
+			n := min(len(p), sendPiece-b.size)
+			b.add(p[:n])
 			p = p[n:]
 		}
 	}
 	return flush()
+}
+
+// batch is what one call to the system writes.
+type batch struct {
+	bufs net.Buffers
+	room [8][]byte // of most
+	size int       // bytes
+}
+
+var batches = sync.Pool{New: func() any { return new(batch) }}
+
+func (b *batch) add(p []byte) {
+	if b.size == 0 {
+		b.bufs = b.room[:0]
+	}
+	b.bufs, b.size = append(b.bufs, p), b.size+len(p)
+}
+
+// clear forgets what was written.
+func (b *batch) clear() {
+	clear(b.room[:])
+	b.bufs, b.size = nil, 0
+}
+
+func (b *batch) free() {
+	b.clear()
+	batches.Put(b)
 }
 
 // readHead reads the head of the final response, skipping interim ones.
@@ -205,7 +232,7 @@ func (x *exchange) readHead() error {
 		x.pool.good(c)
 	}
 	if x.resp == nil {
-		x.resp = &fasthttp.ResponseHeader{}
+		x.resp = heads.Get().(*fasthttp.ResponseHeader)
 	}
 	for {
 		if err := x.parseHead(); err != nil {
@@ -233,6 +260,18 @@ func (x *exchange) readHead() error {
 		x.body.kind, x.reusable = bodyUntilClose, false
 	}
 	return nil
+}
+
+// heads are those of answers.
+var heads = sync.Pool{New: func() any { return new(fasthttp.ResponseHeader) }}
+
+// freeHead gives the head up: nobody looks at the answer any more.
+func (x *exchange) freeHead() {
+	if x.resp != nil {
+		x.resp.Reset()
+		heads.Put(x.resp)
+		x.resp = nil
+	}
 }
 
 // parseHead parses one response head, with a larger reader when it needs one.

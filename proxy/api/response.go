@@ -1,6 +1,10 @@
 package api
 
-import "github.com/hearsay-llm/hearsay/state/prefix/scan"
+import (
+	"sync"
+
+	"github.com/hearsay-llm/hearsay/state/prefix/scan"
+)
 
 // AnswerSink takes a chat answer's pieces as they come, decoded; *prefix.Hasher is one. Slices are only lent.
 type AnswerSink interface {
@@ -99,6 +103,9 @@ func (r *Response) choices(c *scan.Cursor, doc []byte, sink AnswerSink) {
 		c.Skip()
 		return
 	}
+	pieces := whole.Get().(*Deltas)
+	defer whole.Put(pieces)
+	pieces.calls = 0
 	for c.NextElem() {
 		var d delta
 		d.choice(c, doc)
@@ -112,12 +119,15 @@ func (r *Response) choices(c *scan.Cursor, doc []byte, sink AnswerSink) {
 				r.Finish = string(d.finish.Text(doc, nil))
 			}
 			if sink != nil {
-				d.feed(doc, sink, new(Deltas))
+				d.feed(doc, sink, pieces)
 			}
 		}
 		r.Choices++
 	}
 }
+
+// whole are Deltas for answers that are not streamed: what they lend makes them live on the heap.
+var whole = sync.Pool{New: func() any { return new(Deltas) }}
 
 func elements(c *scan.Cursor) int {
 	if !c.EnterArray() {
