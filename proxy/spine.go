@@ -106,6 +106,7 @@ func (r *request) enter(pool *state.PoolView) (*Job, error) {
 		Pool: pool, Only: r.following.only, MaxWait: maxWait(r.ctx.Request.Header.Peek("X-Hearsay-Max-Wait")),
 	}
 	j, err := c.Admit(&a)
+	asked.Hashed()
 	if err == nil {
 		c.prompts.keep(j, &a, c.now())
 		c.warm.keep(j, &a, c.now())

@@ -15,9 +15,11 @@ import (
 func TestParseAllocatesLittle(t *testing.T) {
 	body := []byte(`{"model":"model-name","stream":true,"messages":[{"role":"user","content":"` + strings.Repeat("x", 100_000) + `"}],"stream_options":{}}`)
 	if n := testing.AllocsPerRun(100, func() {
-		if _, err := Parse(Chat, body); err != nil {
+		r, err := Parse(Chat, body)
+		if err != nil {
 			t.Fatal(err)
 		}
+		r.Hashed()
 	}); n > 2 {
 		t.Fatalf("%v allocations, want one for the model's name and one for the places of long strings", n)
 	}
@@ -123,6 +125,10 @@ func TestLongStringsHashAlike(t *testing.T) {
 				t.Errorf("%s: the last long string is looked for", name)
 			}
 		}
+		in.Longs, in.Runs = r.Input(b).Longs, nil
+		if marks, _ := hasher.Marks(nil, prefix.Seed{}, in); !slices.Equal(marks, known) || hasher.Total() != total {
+			t.Errorf("%s: other marks with runs known", name)
+		}
 		in.Longs = nil
 		if marks, _ := hasher.Marks(nil, prefix.Seed{}, in); !slices.Equal(marks, known) || hasher.Total() != total {
 			t.Errorf("%s: other marks with long strings known", name)
@@ -160,4 +166,80 @@ func TestLongStringsHashAlike(t *testing.T) {
 	f("many", Chat, chat(many...), mostLongs)
 	f("nearly long", Chat, `{"model":"m","messages":[`+message(`"`+strings.Repeat("x", 4093)+`"`)+`,{}]}`, 0)
 	f("just long", Chat, `{"model":"m","messages":[`+message(`"`+strings.Repeat("x", 4094)+`"`)+`,{}]}`, 1)
+}
+
+// Runs between escapes are told to the hasher, and believed. Text has them; where escapes
+// crowd, or are of characters by number, there are none.
+func TestRunsOfLongStringsAreKnown(t *testing.T) {
+	var hasher prefix.Hasher
+	f := func(name, text string, known bool) {
+		t.Helper()
+		body := []byte(`{"model":"m","messages":[{"role":"user","content":"` + text + `"}]}`)
+		r := parse(t, Chat, string(body))
+		in := r.Input(body)
+		if len(in.Longs) != 1 || (in.Longs[0].Runs > 0) != known {
+			t.Errorf("%s: %+v", name, in.Longs)
+		}
+		marks, _ := hasher.Marks(nil, prefix.Seed{}, in)
+		if len(in.Runs) > 0 && known {
+			wrong := slices.Clone(in.Runs)
+			wrong[0]--
+			in.Runs = wrong
+			if other, _ := hasher.Marks(nil, prefix.Seed{}, in); slices.Equal(other, marks) {
+				t.Errorf("%s: runs are looked for", name)
+			}
+		}
+		r.Hashed()
+		in = r.Input(body)
+		if again, _ := hasher.Marks(nil, prefix.Seed{}, in); in.Runs != nil || !slices.Equal(again, marks) {
+			t.Errorf("%s: other marks once runs are let go", name)
+		}
+	}
+	line := strings.Repeat("x", 70) + `\n`
+	f("lines", strings.Repeat(line, 100), true)
+	f("a crowd among lines", strings.Repeat(line, 50)+strings.Repeat(`\"`, 20)+strings.Repeat(line, 50), true)
+	f("long runs", strings.Repeat(strings.Repeat("y", 300)+`\t`, 100), true)
+	f("characters of several bytes", strings.Repeat("這是文字 é"+line, 100), true)
+	f("no escapes", strings.Repeat("x", 5000), false)
+	f("code", strings.Repeat(`\t\"\\\"\n`, 1000), false)
+	f("characters by number", strings.Repeat(line+`\u00e9`, 100), false)
+	f("a run too long", strings.Repeat("x", 70_000)+`\n`, false)
+}
+
+// FuzzRuns holds that marks are the same whether or not runs are known, and whatever runs
+// are said to be there nothing panics.
+func FuzzRuns(f *testing.F) {
+	f.Add([]byte("some text"), 13, uint16(3))
+	f.Add([]byte(`a \"quoted\" word`), 70, uint16(300))
+	f.Add([]byte(`\\\n\t 這 \u00e9`), 5000, uint16(1<<16-1))
+	f.Fuzz(func(t *testing.T, piece []byte, gap int, lie uint16) {
+		if len(piece) == 0 {
+			return
+		}
+		text := string(piece)
+		for n := 0; len(text) < 5000 && len(piece) < 5000; n++ {
+			text += strings.Repeat("x", (n*gap)&1023) + string(piece)
+		}
+		body := []byte(`{"model":"m","messages":[{"role":"user","content":"` + text + `"},{"content":"` + text + `"}]}`)
+		r, err := Parse(Chat, body)
+		if err != nil {
+			return
+		}
+		defer r.Hashed()
+		var hasher prefix.Hasher
+		in := r.Input(body)
+		marks, _ := hasher.Marks(nil, prefix.Seed{}, in)
+		bare := in
+		bare.Runs = nil
+		if want, _ := hasher.Marks(nil, prefix.Seed{}, bare); !slices.Equal(marks, want) {
+			t.Errorf("other marks with runs %v", in.Runs)
+		}
+		in.Runs = slices.Clone(in.Runs)
+		for i := range in.Runs {
+			if i%3 == int(lie)%3 {
+				in.Runs[i] = lie
+			}
+		}
+		_, _ = hasher.Marks(nil, prefix.Seed{}, in)
+	})
 }

@@ -2,6 +2,7 @@ package api
 
 import (
 	"strings"
+	"sync"
 
 	"github.com/hearsay-llm/hearsay/state/prefix"
 	"github.com/hearsay-llm/hearsay/state/prefix/scan"
@@ -150,6 +151,7 @@ type Request struct {
 	System, Thinking        Span   // of Anthropic's Messages
 
 	longs         scan.Longs // of the body, behind a byte order mark
+	runs          *scan.Runs // of those, from the pool; nil: they are not known
 	mark          int        // its length
 	object        int        // just behind the opening brace
 	model         Span       // the value with its quotes
@@ -170,6 +172,9 @@ func (r *Request) Input(body []byte) prefix.Input {
 	in := prefix.Input{Checked: true}
 	if len(r.longs) > 0 {
 		in.Longs, in.Whole = r.longs, body[r.mark:]
+		if r.runs != nil {
+			in.Runs = *r.runs
+		}
 	}
 	switch r.Endpoint {
 	case Chat:
@@ -200,7 +205,17 @@ func (r *Request) Input(body []byte) prefix.Input {
 func (r *Request) Continues() bool { return r.Previous.Present() || r.Conversation.Present() }
 
 // Settled says that Input is not asked for any more: what it needs is let go.
-func (r *Request) Settled() { r.longs = nil }
+func (r *Request) Settled() {
+	r.Hashed()
+	r.longs = nil
+}
+
+// Hashed says that no Input is in use any more. Input may be asked for again, and the hasher
+// then takes longer. No copy of the request may be used for that.
+func (r *Request) Hashed() {
+	freeRuns(r.runs)
+	r.runs = nil
+}
 
 // field is a top-level key that Parse reads.
 type field uint8
@@ -345,13 +360,41 @@ func Parse(ep Endpoint, body []byte) (Request, error) {
 	p := parser{body: body[start:], c: scan.New(body[start:]), at: start, r: &r}
 	r.mark = start
 	var longs scan.Longs
+	var runs *scan.Runs
 	if n := min(scan.MostLongs(len(body)), mostLongs); n > 0 {
 		longs = make(scan.Longs, 0, n)
-		p.c.NoteLongs(longs)
+		runs = newRuns(len(body))
+		p.c.NoteLongs(longs, *runs)
 	}
 	if err := p.run(); err != nil {
+		freeRuns(runs)
 		return Request{}, err
 	}
 	r.longs = longs[:p.c.Noted()]
+	if r.runs = runs; runs != nil {
+		*runs = (*runs)[:p.c.NotedRuns()]
+	}
 	return r, nil
+}
+
+// mostRuns bounds the runs of a body that are noted: half a MiB of them.
+const mostRuns = 256 << 10
+
+var runPool = sync.Pool{New: func() any { return new(scan.Runs) }}
+
+// newRuns are empty ones with room for those of a body of so many bytes.
+func newRuns(size int) *scan.Runs {
+	r := runPool.Get().(*scan.Runs)
+	if n := min(scan.MostRuns(size), mostRuns); cap(*r) < n {
+		*r = make(scan.Runs, 0, n)
+	}
+	return r
+}
+
+func freeRuns(r *scan.Runs) {
+	if r == nil {
+		return
+	}
+	*r = (*r)[:0]
+	runPool.Put(r)
 }

@@ -61,6 +61,7 @@ type Hasher struct {
 	history   bool // the prompt goes on from what the body does not hold
 	checked   bool // values need not be checked
 	longs     scan.Longs
+	runs      scan.Runs
 	whole     []byte // the document longs are of
 	answer    answer
 	plainJSON jsonText // of the value being hashed
@@ -79,7 +80,7 @@ type Hasher struct {
 // The hasher keeps the state at the prompt's end, so that an answer can follow.
 func (h *Hasher) Marks(dst []Mark, seed Seed, in Input) ([]Mark, error) {
 	h.begin(dst, seed, in.Kind)
-	h.checked, h.longs, h.whole = in.Checked, in.Longs, in.Whole
+	h.checked, h.longs, h.runs, h.whole = in.Checked, in.Longs, in.Runs, in.Whole
 	var err error
 	switch in.Kind {
 	case Chat:
@@ -93,7 +94,7 @@ func (h *Hasher) Marks(dst []Mark, seed Seed, in Input) ([]Mark, error) {
 		h.flush()
 		h.mark()
 	}
-	dst, h.dst, h.longs, h.whole = h.dst, nil, nil, nil
+	dst, h.dst, h.longs, h.runs, h.whole = h.dst, nil, nil, nil, nil
 	return dst, err
 }
 
@@ -267,6 +268,9 @@ func (h *Hasher) str(doc []byte, v scan.Value) {
 	raw := v.Inner(doc)
 	h.flush()
 	h.note(raw)
+	if v.Runs > 0 && h.probe == nil {
+		raw = h.known(raw, h.runs.Of(v), !v.Wide)
+	}
 	for len(raw) > 0 {
 		// Long runs without escapes are hashed where they lie.
 		b, used, how := raw, len(raw), inPlace
@@ -287,6 +291,26 @@ func (h *Hasher) str(doc []byte, v scan.Value) {
 		raw = raw[used:]
 	}
 	h.noteAt(doc, v.End-1)
+}
+
+// known hashes a string's inner bytes as far as its runs are known, and returns the rest.
+func (h *Hasher) known(raw []byte, runs scan.Runs, ascii bool) (rest []byte) {
+	for {
+		n, ok := runs.First(raw)
+		if !ok {
+			return raw
+		}
+		if n >= inPlaceBytes {
+			h.bytes(raw[:n], ascii)
+			raw, n = raw[n:], 0
+		}
+		written, read, used := runs.Decode(h.buf[:], raw, n)
+		if used == 0 {
+			return raw
+		}
+		h.bytes(h.buf[:written], ascii)
+		raw, runs = raw[read:], runs[used:]
+	}
 }
 
 func (h *Hasher) exact(tokens int) { h.m.Exact = clamp(uint64(h.m.Exact) + uint64(tokens)) }

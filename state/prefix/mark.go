@@ -60,6 +60,8 @@ type Input struct {
 
 	// Longs are the long strings of that document, Whole, as that cursor noted them. Both may be missing.
 	Longs scan.Longs
+	// Runs are those of the long strings. They may be missing.
+	Runs  scan.Runs
 	Whole []byte
 
 	Template        []byte // chat_template

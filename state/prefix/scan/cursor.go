@@ -22,8 +22,9 @@ const (
 type Value struct {
 	Start, End int // byte offsets in the cursor's document, End exclusive; strings include their quotes
 	Kind       Kind
-	Escaped    bool // a string that holds at least one escape
-	Wide       bool // a string that may decode to something other than ASCII: it holds a non-ASCII byte or a \u escape
+	Escaped    bool   // a string that holds at least one escape
+	Wide       bool   // a string that may decode to something other than ASCII: it holds a non-ASCII byte or a \u escape
+	Runs       uint32 // of a long string: where its runs begin among those noted, and one more; 0 if they are not known
 }
 
 // Raw returns the value's bytes in doc, which must be the document of the cursor that returned the value.
@@ -63,6 +64,7 @@ type Cursor struct {
 
 	longs Longs // noted so far; of a document that has been read before: those not passed yet, if they are known
 	base  int   // where doc begins in that of longs
+	runs  Runs  // noted so far
 }
 
 // New returns a cursor before the document's value. doc is read where it lies and must not change meanwhile.

@@ -15,17 +15,30 @@ const longBytes = 4 << 10
 func MostLongs(size int) int { return size / longBytes }
 
 // NoteLongs makes a strict cursor note the long strings that it reads from here on in
-// room, as many as it has capacity for. Noted says how many they are so far.
-func (c *Cursor) NoteLongs(room Longs) { c.longs = room[:0] }
+// room, as many as it has capacity for, and their runs in runs, as far as that has. Noted
+// and NotedRuns say how many they are so far.
+func (c *Cursor) NoteLongs(room Longs, runs Runs) { c.longs, c.runs = room[:0], runs[:0] }
 
 // Noted is how many long strings NoteLongs has made it note: room[:Noted()].
 func (c *Cursor) Noted() int { return len(c.longs) }
 
-func (c *Cursor) noteLong(v Value) {
-	if n := len(c.longs); n < cap(c.longs) {
-		c.longs = c.longs[:n+1]
-		c.longs[n] = v
+// NotedRuns is how many runs NoteLongs has made it note: runs[:NotedRuns()].
+func (c *Cursor) NotedRuns() int { return len(c.runs) }
+
+// noteLong notes a string that was read to its end, with its runs if they are known.
+func (c *Cursor) noteLong(v Value, note *runNote) {
+	n := len(c.longs)
+	if n == cap(c.longs) {
+		return
 	}
+	if note.on && v.Escaped {
+		v.Runs = uint32(note.first) + 1
+		end := len(note.runs) // the same memory
+		c.runs = c.runs[:end+1]
+		c.runs[end] = lastRun
+	}
+	c.longs = c.longs[:n+1]
+	c.longs[n] = v
 }
 
 // Reread is as the function of that name. The value may be a part of doc, whose long

@@ -15,6 +15,7 @@ func (c *Cursor) str(i int) (v Value, end int, ok bool) {
 	v = Value{Start: i, Kind: String}
 	i++
 	lastEscape, near := i, 0
+	note := c.noteRuns(i)
 	for {
 		if i = ordinary(doc, i); i >= len(doc) {
 			return Value{}, i, c.fail(Truncated, len(doc))
@@ -23,13 +24,13 @@ func (c *Cursor) str(i int) (v Value, end int, ok bool) {
 		case b == '"':
 			v.End = i + 1
 			if v.End-v.Start >= longBytes {
-				c.noteLong(v)
+				c.noteLong(v, &note)
 			}
 			return v, i + 1, true
 		case b == '\\':
 			v.Escaped = true
 			if i+1 >= len(doc) || shortEscape[doc[i+1]] == 0 {
-				v.Wide = true
+				v.Wide, note.on = true, false
 				if i, ok = c.unicodeEscape(i); !ok {
 					return Value{}, i, false
 				}
@@ -39,8 +40,13 @@ func (c *Cursor) str(i int) (v Value, end int, ok bool) {
 				near = 0
 			}
 			lastEscape = i
+			if note.on {
+				note.run(i)
+			}
 			if i += 2; near >= crowd {
-				i, near = escapedBlocks(doc, i), 0
+				if near = 0; !note.worth(i) {
+					i = escapedBlocks(doc, i)
+				}
 			}
 		case b < 0x20:
 			return Value{}, i, c.fail(BadControl, i)
