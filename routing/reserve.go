@@ -49,7 +49,16 @@ func (p *places) look(c *Choice, req *Request, v *state.View, now time.Time) {
 		}
 		p.left = leftTo(&own, &asked, rank, of) * p.all / of
 	}
-	p.kept = rank < state.Upper && float64(own.Running[rank]) < own.Asked[rank]+reserveRoots*math.Sqrt(asked[rank])
+	p.kept = keptFor(&own, &asked, rank, p.all)
+}
+
+// keptFor reports whether places are kept for one more request of that rank: for no more
+// than are left to its band, and none where it asks for more than could be.
+func keptFor(own *state.Holds, asked *[state.Upper]float64, rank int, all int64) bool {
+	if rank >= state.Upper || asked[rank] > float64(all/reserveMost) {
+		return false
+	}
+	return float64(own.Running[rank]) < own.Asked[rank]+reserveRoots*math.Sqrt(asked[rank])
 }
 
 // leftTo is how many of all places a request of that rank leaves free for bands before it.
