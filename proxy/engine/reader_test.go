@@ -280,7 +280,11 @@ func TestAnsweredIsNotUnreachable(t *testing.T) {
 		t.Helper()
 		s := serve(t, map[string]string{})
 		change(s)
-		ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+		patience := 10 * time.Second // whoever answers does so on a busy machine, too
+		if len(s.hang) > 0 {
+			patience = 200 * time.Millisecond
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		defer cancel()
 		r := newReader(t).Read(ctx, []state.Replica{{ID: "a", URL: s.URL, Engine: kind}})[0]
 		if r.OK || r.Loading || r.Answered != answered || r.Err != said {
