@@ -102,7 +102,8 @@ func TestSpeedsAreLearned(t *testing.T) {
 		if x := r.Extra["err_400"]; x > 0.15 {
 			t.Errorf("%.2gx as fast: predictions are off by %.2f after 200 requests", speed, x)
 		}
-		if x := r.Extra["slow_by"]; math.Abs(x-slowBy) > 0.15*slowBy {
+		// In 28 runs 3.4 to 4.3, once 3.2: which of 100 requests go there is chance.
+		if x := r.Extra["slow_by"]; math.Abs(x-slowBy) > 0.3*slowBy {
 			t.Errorf("%.2gx as fast: 100 requests after a replica became %d times as slow it is taken for %.2f times", speed, slowBy, x)
 		}
 	}
