@@ -132,6 +132,9 @@ func (w *world) start(t *testing.T, s setup, pools ...node.PoolConfig) []*router
 			if err := <-ended; err != nil {
 				t.Errorf("%s: %v", c.Node.Name, err)
 			}
+			if t.Failed() {
+				t.Logf("%s's log ends with:\n%s", c.Node.Name, lastLines(r.log.String(), 40))
+			}
 		})
 		all = append(all, r)
 	}
@@ -139,6 +142,12 @@ func (w *world) start(t *testing.T, s setup, pools ...node.PoolConfig) []*router
 		until(t, "it serves", func() bool { return r.get("/livez") != "" })
 	}
 	return all
+}
+
+// lastLines are the last n lines of a log.
+func lastLines(log string, n int) string {
+	lines := strings.Split(strings.TrimSpace(log), "\n")
+	return strings.Join(lines[max(0, len(lines)-n):], "\n")
 }
 
 // get fetches a path of the admin port; it is empty unless the answer is 200.
