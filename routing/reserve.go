@@ -52,13 +52,16 @@ func (p *places) look(c *Choice, req *Request, v *state.View, now time.Time) {
 	p.kept = keptFor(&own, &asked, rank, p.all)
 }
 
-// keptFor reports whether places are kept for one more request of that rank: for no more
-// than are left to its band, and none where it asks for more than could be.
+// keptFor reports whether a place is kept for one more request of that rank: for the first
+// band, as many as it lately had here and may have soon, and none where it asks for more
+// than could be left to it. Routers go over a cap together by what they place before they
+// hear of each other, so for the other bands, of which most are, shares hold.
 func keptFor(own *state.Holds, asked *[state.Upper]float64, rank int, all int64) bool {
-	if rank >= state.Upper || asked[rank] > float64(all/reserveMost) {
+	if rank != 0 || asked[0] > float64(all/reserveMost) {
 		return false
 	}
-	return float64(own.Running[rank]) < own.Asked[rank]+reserveRoots*math.Sqrt(asked[rank])
+	most := own.Asked[0] + reserveRoots*math.Sqrt(asked[0])
+	return most >= 0.5 && float64(own.Running[0]) < most // as leftTo rounds
 }
 
 // leftTo is how many of all places a request of that rank leaves free for bands before it.
