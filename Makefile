@@ -45,7 +45,7 @@ bench-smoke: ## every Go benchmark once, so that none rots
 	$(GO) test -run '^$$' -bench . -benchtime 1x ./... | grep -vE '^(ok|PASS|\?|goos|goarch|pkg|cpu)' || true
 
 .PHONY: check
-check: lint race fuzz-short build ## what CI runs (some 14 minutes on 2 cores)
+check: lint race fuzz-short build ## what CI runs (some 16 minutes on 2 cores)
 	$(GO) mod verify
 	$(GO) test -count=1 -run TestChaos ./test/e2e -chaos 1m
 
